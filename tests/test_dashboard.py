@@ -14,7 +14,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from caesura.runtime.server.metrics import Metrics
+from caesura.runtime.server.load.metrics import Metrics
 from caesura.runtime.testing import call
 
 from .runtime.server.conftest import double, serve_script

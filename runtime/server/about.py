@@ -9,10 +9,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from caesura.runtime.server.chat.plan import adapter_of
 from caesura.runtime.server.http.access import HEALTH, READY
-from caesura.runtime.server.http.answers import JsonAnswer
-from caesura.runtime.server.http.errors import ApiError
-from caesura.runtime.server.metrics import CONTENT_TYPE
-from caesura.runtime.server.state import State
+from caesura.runtime.server.http.errors import ApiError, JsonAnswer
+from caesura.runtime.server.load.metrics import CONTENT_TYPE
+from caesura.runtime.server.load.state import State
 from caesura.runtime.supervision.readiness import NotReady, Phase, Readiness
 
 _CODES = {"draining": "server_shutting_down"}

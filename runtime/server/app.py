@@ -21,34 +21,32 @@ from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits, bounded
 from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.server.about import about_routes, unavailable
-from caesura.runtime.server.artifacts import artifact_routes
 from caesura.runtime.server.chat.handler import ChatCompletions
 from caesura.runtime.server.chat.kept import KeptChats
 from caesura.runtime.server.delegation import Delegation
+from caesura.runtime.server.files import artifact_routes, page_routes
 from caesura.runtime.server.http.access import Access, JsonOnly
-from caesura.runtime.server.http.anthropic_form import MESSAGES
 from caesura.runtime.server.http.connection import Connections
 from caesura.runtime.server.http.counting import Counted
-from caesura.runtime.server.http.errors import ApiError, Errors
-from caesura.runtime.server.http.gate import Gate
+from caesura.runtime.server.http.errors import MESSAGES, ApiError, Errors
+from caesura.runtime.server.http.sockets import SocketLimits
 from caesura.runtime.server.http.stream import Streamed
 from caesura.runtime.server.keys.auditing import Auditing, ended
 from caesura.runtime.server.keys.door import ApiKeys, Door
 from caesura.runtime.server.keys.told import LimitsTold
+from caesura.runtime.server.load.gate import Gate
+from caesura.runtime.server.load.metrics import Metrics
 from caesura.runtime.server.load.queue_bound import QueueBound
+from caesura.runtime.server.load.state import State
 from caesura.runtime.server.messages.handler import Messages
-from caesura.runtime.server.metrics import Metrics
 from caesura.runtime.server.people import people_routes
 from caesura.runtime.server.request.returning import Named
-from caesura.runtime.server.responses.routes.conversations import conversation_routes
-from caesura.runtime.server.responses.routes.handler import response_routes
-from caesura.runtime.server.responses.routes.websocket import socket_routes
-from caesura.runtime.server.responses.run.service import Responses
+from caesura.runtime.server.responses.conversations import conversation_routes
+from caesura.runtime.server.responses.routes import response_routes
+from caesura.runtime.server.responses.service import Responses
 from caesura.runtime.server.responses.store import ResponseStore, Store
-from caesura.runtime.server.sockets.limits import SocketLimits
-from caesura.runtime.server.state import State
+from caesura.runtime.server.responses.websocket import socket_routes
 from caesura.runtime.server.trace import Traces
-from caesura.runtime.server.ui import page_routes
 from caesura.runtime.supervision.readiness import Readiness
 from caesura.runtime.supervision.supervisor import EngineMetrics, Supervisor
 from caesura.runtime.tracing.setup import tracing_of
@@ -108,7 +106,7 @@ class Application:
         inner: ASGIApp = Errors(Access(self._connections, door.check))
         if door.quotas:
             inner = LimitsTold(inner, door.quotas)
-        self._app: ASGIApp = Counted(inner, state.metrics, self._log)
+        self._app: ASGIApp = Counted(inner, state.metrics.observe_request, self._log)
         if cors:
             self._app = CORSMiddleware(
                 self._app, allow_origins=cors, allow_methods=["*"], allow_headers=["*"]

@@ -17,9 +17,9 @@ from caesura.runtime.run.loop import run
 from caesura.runtime.run.pictures import Pictures, count_pictures
 from caesura.runtime.server.chat.plan import Plan
 from caesura.runtime.server.keys.key import salted
+from caesura.runtime.server.load.state import State
 from caesura.runtime.server.request.asker import asker_of, owner_of
 from caesura.runtime.server.request.origin import origin_of
-from caesura.runtime.server.state import State
 from caesura.runtime.supervision.supervisor import until_alive
 from caesura.scheduler.messages import Message
 from caesura.tools.context import Scope

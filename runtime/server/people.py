@@ -13,8 +13,13 @@ from starlette.routing import Route
 from starlette.types import Send
 
 from caesura.runtime.server.http.access import JsonOnly
-from caesura.runtime.server.http.answers import JsonAnswer
-from caesura.runtime.server.http.errors import ApiError, from_validation, invalid, sentence
+from caesura.runtime.server.http.errors import (
+    ApiError,
+    JsonAnswer,
+    from_validation,
+    invalid,
+    sentence,
+)
 from caesura.runtime.server.http.stream import EventStream, Streamed
 from caesura.runtime.server.keys.door import Door, reaches
 from caesura.runtime.server.keys.rules import Role

@@ -11,8 +11,13 @@ from starlette.routing import Route
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server.http.access import JsonOnly
-from caesura.runtime.server.http.answers import JsonAnswer
-from caesura.runtime.server.http.errors import ApiError, from_validation, invalid, sentence
+from caesura.runtime.server.http.errors import (
+    ApiError,
+    JsonAnswer,
+    from_validation,
+    invalid,
+    sentence,
+)
 from caesura.runtime.whatif.choice import NAMES, Choice
 from caesura.runtime.whatif.replays import Busy, Replays
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from caesura.runtime.server.sockets.limits import SocketLimits
+from caesura.runtime.server.http.sockets import SocketLimits
 
 CONNECTIONS = "Connections"
 """A panel of `--help`."""

@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
 from caesura.runtime.launch import listen_to, sizes_of
-from caesura.runtime.server.load.backlog import Machine
-from caesura.runtime.server.load.queue_bound import QueueBound
+from caesura.runtime.server.load.queue_bound import Machine, QueueBound
 
 
 @asynccontextmanager

@@ -28,12 +28,12 @@ from caesura.runtime.run.limits import configured_limits
 from caesura.runtime.server import serve
 from caesura.runtime.server.about import loading_app
 from caesura.runtime.server.http.access import is_loopback
+from caesura.runtime.server.http.listener import open_listener
 from caesura.runtime.server.keys.door import check_door
 from caesura.runtime.server.keys.key import Key, weights_of
 from caesura.runtime.server.keys.rules import Role
 from caesura.runtime.server.listen import DoorOptions
 from caesura.runtime.server.load.queue_bound import QueueBound
-from caesura.runtime.server.sockets.listener import open_listener
 from caesura.runtime.supervision.readiness import Phase, Readiness
 from caesura.runtime.whatif.replays import Replays
 from caesura.tools.config.caesura_toml import Config

@@ -18,13 +18,12 @@ from caesura.runtime.server.chat.wire import Chunks, completion
 from caesura.runtime.server.choices import Numbered, side_by_side
 from caesura.runtime.server.decoding import apart, opened, owned, pieces
 from caesura.runtime.server.delegation import Delegation
-from caesura.runtime.server.http.answers import JsonAnswer
-from caesura.runtime.server.http.bodies import parsed
+from caesura.runtime.server.http.connection import parsed
 from caesura.runtime.server.http.counting import note_answer
-from caesura.runtime.server.http.stream import EventStream
-from caesura.runtime.server.http.stream_errors import errors_sent
+from caesura.runtime.server.http.errors import JsonAnswer
+from caesura.runtime.server.http.stream import EventStream, errors_sent
+from caesura.runtime.server.load.state import State
 from caesura.runtime.server.people import pending_told
-from caesura.runtime.server.state import State
 from caesura.tools.people import Pending
 
 

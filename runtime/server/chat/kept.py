@@ -20,9 +20,9 @@ from caesura.runtime.server.chat.schema import ChatRequest, parse
 from caesura.runtime.server.choices import Numbered
 from caesura.runtime.server.decoding import apart, opened, pieces
 from caesura.runtime.server.http.errors import ApiError
+from caesura.runtime.server.load.state import State
 from caesura.runtime.server.request.asker import IDEMPOTENCY_KEY, asker_of
 from caesura.runtime.server.request.sender import Sender
-from caesura.runtime.server.state import State
 from caesura.scheduler.media import has_media
 
 LOG = logging.getLogger(__name__)

@@ -18,9 +18,9 @@ from caesura.runtime.engine import ServerSplicing
 from caesura.runtime.server.chat.plan import records_of
 from caesura.runtime.server.chat.schema import ChatRequest, parse
 from caesura.runtime.server.delegation import Delegation
-from caesura.runtime.server.http.bodies import parsed
+from caesura.runtime.server.http.connection import parsed
 from caesura.runtime.server.http.errors import ApiError
-from caesura.runtime.server.metrics import Metrics
+from caesura.runtime.server.load.metrics import Metrics
 from caesura.runtime.server.request.asker import owner_of
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 

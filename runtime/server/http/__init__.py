@@ -1,1 +1,1 @@
-"""What every request meets before and after its handler: access, limits, errors, counting."""
+"""What every request meets, whatever it asks for: sockets, its body, access, errors, streams."""

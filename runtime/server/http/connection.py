@@ -1,12 +1,31 @@
-"""The connection of one request: its body, within a bound, and the moment its client leaves."""
+"""The connection of one request: its body, within a bound, and the moment its client leaves.
+
+A large body is parsed beside the event loop.
+"""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caesura.runtime.server.http.errors import ApiError
-from caesura.runtime.server.sockets.limits import SocketLimits
+from caesura.runtime.server.http.sockets import SocketLimits
+
+T = TypeVar("T")
+
+MAX_INLINE_BODY_BYTES = 64 * 2**10
+"""The largest body that the event loop parses itself; a thread parses larger ones."""
+_PARSING = ThreadPoolExecutor(2, "caesura-parsing")
+
+
+async def parsed(parse_body: Callable[[bytes], T], body: bytes) -> T:
+    """Return the request in a body, parsed in a thread if it is large; raise `ApiError`."""
+    if len(body) <= MAX_INLINE_BODY_BYTES:
+        return parse_body(body)
+    return await asyncio.get_running_loop().run_in_executor(_PARSING, parse_body, body)
+
 
 _CLOSE = {"Connection": "close"}
 """Headers of an answer behind which the rest of a body would have to be read."""

@@ -1,11 +1,11 @@
 """Counting and recording of requests, under the paths of their routes."""
 
 import time
+from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caesura.runtime.recording.http_log import HttpLog
-from caesura.runtime.server.metrics import Metrics
 
 CLIENT_LEFT = 499
 """The status under which a request counts whose client left early. It is never sent."""
@@ -42,13 +42,17 @@ def noted_answer(scope: Scope) -> str:
     return str(scope.get(_ANSWER, ""))
 
 
+Observe = Callable[[str, int, float], None]
+"""Takes the route, the status and the duration of each request, in seconds."""
+
+
 class Counted:
     """Middleware that counts every request and its duration, and records those that matter."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, log: HttpLog | None = None) -> None:
+    def __init__(self, app: ASGIApp, observe: Observe, log: HttpLog | None = None) -> None:
         """Create it; `log` takes requests to the API and refusals, None records nothing."""
         self._app = app
-        self._metrics = metrics
+        self._observe = observe
         self._log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -81,8 +85,7 @@ class Counted:
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         route = _route(scope)
-        self._metrics.requests.labels(route, str(status)).inc()
-        self._metrics.duration.labels(route).observe(seconds)
+        self._observe(route, status, seconds)
         if self._log is not None and _matters(scope, status):
             if route == "unknown" and scope["path"] in API:
                 route = scope["path"]

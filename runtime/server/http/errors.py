@@ -1,13 +1,16 @@
-"""Errors in the OpenAI API's form: `{"error": {message, type, param, code}}` and a status.
+"""Answers in JSON, and errors in the form of the API that a path belongs to.
 
-The routes of Anthropic's API have its form.
+OpenAI's form is `{"error": {message, type, param, code}}`. The routes of Anthropic's API have its
+form, `{"type": "error", "error": {type, message}}`.
 """
 
+import json
 import logging
 from typing import Any
 
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caesura.runtime.errors import (
@@ -20,10 +23,49 @@ from caesura.runtime.errors import (
     UsageError,
 )
 from caesura.runtime.run.media import MediaRefused
-from caesura.runtime.server.http.answers import JsonAnswer
-from caesura.runtime.server.http.anthropic_form import anthropic_error, speaks_anthropic
 from caesura.runtime.server.http.counting import note_code
 from caesura.scheduler.errors import RepeatedDeaths
+
+MESSAGES = "/v1/messages"
+"""The route whose errors, and those of the routes below it, have this form."""
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+}
+NO_THREADS = "thread_unsupported_request"
+"""The code on which Anthropic's clients send the whole conversation with each request."""
+
+
+def speaks_anthropic(path: str) -> bool:
+    """Return whether the clients of a path expect Anthropic's API."""
+    return path == MESSAGES or path.startswith(f"{MESSAGES}/")
+
+
+def anthropic_error(status: int, message: str, code: str | None) -> dict[str, Any]:
+    """Return the error object, for a response or for an event of a stream.
+
+    Most of Anthropic's errors have no codes. Agents recognise an overflow of the context window
+    by the words with which Anthropic's message begins.
+    """
+    if code == "context_length_exceeded":
+        message = f"prompt is too long: {message}"
+    kind = "api_error" if status >= 500 else _TYPES.get(status, "invalid_request_error")
+    error: dict[str, Any] = {"type": kind, "message": message}
+    if code == NO_THREADS:
+        error["details"] = {"error_code": code, "unsupported": ["thread"]}
+    return {"type": "error", "error": error}
+
+
+class JsonAnswer(JSONResponse):
+    """A JSON answer in ASCII, since a model's text may hold characters that UTF-8 lacks."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the body."""
+        return json.dumps(content, separators=(",", ":")).encode()
+
 
 log = logging.getLogger(__name__)
 

@@ -1,15 +1,21 @@
-"""Answers that are written piece by piece, and server-sent events with keep-alive comments."""
+"""Answers that are written piece by piece, and server-sent events with keep-alive comments.
+
+An error after a stream has begun becomes an event, since its status was sent.
+"""
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
+
+from caesura.runtime.server.http.counting import count_as
+from caesura.runtime.server.http.errors import from_exception
 
 _HEADERS = {
     "Content-Type": "text/event-stream",
@@ -148,3 +154,21 @@ class EventStream:
                     await asyncio.sleep(left)
                 else:
                     await self._write(self._keep_alive_text)
+
+
+@asynccontextmanager
+async def errors_sent(
+    request: Request,
+    stream: EventStream,
+    send: Callable[[Mapping[str, Any]], Awaitable[None]],
+) -> AsyncGenerator[None]:
+    """Send an error that ends the block as an event; raise it if the stream has not begun."""
+    try:
+        yield
+    except Exception as error:
+        await stream.hush()
+        if not stream.begun:
+            raise
+        told = from_exception(error)
+        count_as(request.scope, told.status, told.code)
+        await send(told.body_on(request.url.path))

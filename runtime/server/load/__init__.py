@@ -1,1 +1,1 @@
-"""The work that waits for the engine, predicted from its records, and the bound on it."""
+"""What one application shares: its state, its gate and metrics, and the bound on waits."""

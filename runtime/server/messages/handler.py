@@ -10,15 +10,14 @@ from starlette.types import Send
 from caesura.runtime.server.chat.plan import Plan, make_plan
 from caesura.runtime.server.decoding import apart, opened, owned, pieces
 from caesura.runtime.server.delegation import Delegation
-from caesura.runtime.server.http.answers import JsonAnswer
-from caesura.runtime.server.http.bodies import parsed
+from caesura.runtime.server.http.connection import parsed
 from caesura.runtime.server.http.counting import note_answer
-from caesura.runtime.server.http.stream import EventStream, typed_event
-from caesura.runtime.server.http.stream_errors import errors_sent
+from caesura.runtime.server.http.errors import JsonAnswer
+from caesura.runtime.server.http.stream import EventStream, errors_sent, typed_event
+from caesura.runtime.server.load.state import State
 from caesura.runtime.server.messages.answer import PING, Answer, Event
 from caesura.runtime.server.messages.schema import MessagesRequest, parse
 from caesura.runtime.server.people import pending_told
-from caesura.runtime.server.state import State
 from caesura.tools.people import Pending
 
 

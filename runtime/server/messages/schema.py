@@ -12,8 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError,
 from pydantic import BeforeValidator as Before
 
 from caesura.runtime.server.chat.schema import ChatRequest, refuse_unsupported
-from caesura.runtime.server.http.anthropic_form import NO_THREADS
-from caesura.runtime.server.http.errors import invalid
+from caesura.runtime.server.http.errors import NO_THREADS, invalid
 from caesura.runtime.server.messages.blocks import MessageParam, SystemBlocks, system_text
 from caesura.runtime.server.request.fields import (
     MAX_MESSAGES,

@@ -16,7 +16,7 @@ from caesura.runtime.server import create_app
 from caesura.runtime.server.app import Application
 from caesura.runtime.server.chat.schema import ChatRequest
 from caesura.runtime.server.messages.schema import MessagesRequest
-from caesura.runtime.server.responses.request.schema import ResponseRequest
+from caesura.runtime.server.responses.schema import ResponseRequest
 from caesura.runtime.testing import ScriptedEngine, ScriptedSession, call
 from caesura.scheduler.messages import Sampling, SessionSpec
 from caesura.scheduler.session_log import SessionLog

@@ -15,7 +15,7 @@ from caesura.runtime.errors import (
 )
 from caesura.runtime.server import create_app
 from caesura.runtime.server.chat import handler
-from caesura.runtime.server.http.bodies import MAX_INLINE_BODY_BYTES
+from caesura.runtime.server.http.connection import MAX_INLINE_BODY_BYTES
 from caesura.runtime.server.request.fields import MAX_MESSAGES, MAX_TOOLS
 from caesura.runtime.testing import call, fail
 from caesura.scheduler.errors import RepeatedDeaths

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from caesura.runtime.server.load.backlog import Backlog, Machine
 from caesura.runtime.server.load.queue_bound import (
     MAX_RETRY_SECONDS,
     MAX_UNTOLD_SECONDS,
+    Backlog,
+    Machine,
     QueueBound,
     refusal,
 )

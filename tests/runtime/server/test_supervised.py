@@ -15,8 +15,8 @@ from caesura.runtime.engine import VllmServer
 from caesura.runtime.errors import EngineFailed
 from caesura.runtime.server import serve
 from caesura.runtime.server.about import loading_app
-from caesura.runtime.server.sockets.limits import SocketLimits
-from caesura.runtime.server.sockets.listener import open_listener
+from caesura.runtime.server.http.listener import open_listener
+from caesura.runtime.server.http.sockets import SocketLimits
 from caesura.runtime.supervision.readiness import Phase, Readiness
 from caesura.runtime.supervision.supervisor import EngineLost, RestartRules, Supervisor
 from caesura.runtime.testing import ScriptedEngine, call

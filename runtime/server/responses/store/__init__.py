@@ -1,11 +1,13 @@
 """Where responses and conversations are kept, bounded in number, size and age."""
 
-from caesura.runtime.server.responses.store.port import UNUSABLE, ResponseStore, StoreUnavailable
 from caesura.runtime.server.responses.store.records import (
+    UNUSABLE,
     Bounds,
     Conversation,
     NotStored,
+    ResponseStore,
     Stored,
+    StoreUnavailable,
     history_of,
 )
 from caesura.runtime.server.responses.store.store import Store

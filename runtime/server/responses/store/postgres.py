@@ -8,16 +8,22 @@ from typing import TYPE_CHECKING, TypeVar
 from caesura.runtime.postgres import leases
 from caesura.runtime.postgres.database import Database, Unavailable
 from caesura.runtime.server.keys.key import Reach
-from caesura.runtime.server.responses.items.given import Item
-from caesura.runtime.server.responses.store.database import PARTS, STOPPED, SWEEP_SHARE
-from caesura.runtime.server.responses.store.port import StoreUnavailable
 from caesura.runtime.server.responses.store.records import (
     Bounds,
     Conversation,
+    Item,
     NotStored,
     Stored,
+    StoreUnavailable,
 )
-from caesura.runtime.server.responses.store.store import CONVERSATION, RESPONSE, SWEEP_EVERY
+from caesura.runtime.server.responses.store.store import (
+    CONVERSATION,
+    PARTS,
+    RESPONSE,
+    STOPPED,
+    SWEEP_EVERY,
+    SWEEP_SHARE,
+)
 from caesura.tools.people.owner import new_owner
 
 if TYPE_CHECKING:

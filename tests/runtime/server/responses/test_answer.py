@@ -17,9 +17,9 @@ from caesura.intercept.calls.events import (
 )
 from caesura.runtime.events import RunEnded, RunEvent, ToolReturned, Usage
 from caesura.runtime.server.http.errors import ApiError
-from caesura.runtime.server.responses.request.schema import ResponseRequest
-from caesura.runtime.server.responses.run.answer import Answer, Shown
-from caesura.runtime.server.responses.run.resource import Resource
+from caesura.runtime.server.responses.answer import Answer, Shown
+from caesura.runtime.server.responses.resource import Resource
+from caesura.runtime.server.responses.schema import ResponseRequest
 from caesura.scheduler.messages import Sampling
 from caesura.tools.result import ToolCall, ToolResult
 

@@ -8,7 +8,7 @@ import pytest
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.server.keys.key import Key
 from caesura.runtime.server.keys.rules import Role
-from caesura.runtime.server.responses.run import service
+from caesura.runtime.server.responses import service
 from caesura.runtime.testing import call, calls, say
 from caesura.tools.people import People, with_approval
 

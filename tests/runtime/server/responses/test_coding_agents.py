@@ -9,12 +9,12 @@ import pytest
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.server.chat.plan import records_of
 from caesura.runtime.server.messages.schema import parse as parse_messages
-from caesura.runtime.server.responses.items.again import events_again
-from caesura.runtime.server.responses.items.custom import InputReader, input_of
-from caesura.runtime.server.responses.items.given import items_of
-from caesura.runtime.server.responses.items.messages import messages_of
-from caesura.runtime.server.responses.request.plan import History, make_plan, say_once
-from caesura.runtime.server.responses.request.schema import parse
+from caesura.runtime.server.responses.custom import InputReader, input_of
+from caesura.runtime.server.responses.items import items_of
+from caesura.runtime.server.responses.messages import messages_of
+from caesura.runtime.server.responses.output import events_again
+from caesura.runtime.server.responses.plan import History, make_plan, say_once
+from caesura.runtime.server.responses.schema import parse
 from caesura.runtime.testing import ScriptedEngine, call, calls, say
 from caesura.tools.registry import Registry
 from tests.runtime.server.responses.test_responses import MODEL, TOOL, events, parsed, post

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from caesura.runtime.server.http.errors import ApiError
-from caesura.runtime.server.responses.items.compaction import compaction
-from caesura.runtime.server.responses.items.given import items_of
-from caesura.runtime.server.responses.items.messages import messages_of, with_instructions
+from caesura.runtime.server.responses.items import items_of
+from caesura.runtime.server.responses.messages import compaction, messages_of, with_instructions
 
 
 def messages(given: Any) -> list[dict[str, Any]]:

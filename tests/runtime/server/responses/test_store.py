@@ -11,7 +11,7 @@ import pytest
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.plugin import RESPONSES, store_of
-from caesura.runtime.server.responses.items.given import items_of
+from caesura.runtime.server.responses.items import items_of
 from caesura.runtime.server.responses.store import (
     Bounds,
     Conversation,
@@ -20,8 +20,8 @@ from caesura.runtime.server.responses.store import (
     Stored,
     history_of,
 )
-from caesura.runtime.server.responses.store.port import ResponseStore, StoreUnavailable
 from caesura.runtime.server.responses.store.postgres import PostgresResponses
+from caesura.runtime.server.responses.store.records import ResponseStore, StoreUnavailable
 from caesura.runtime.server.responses.store.store import SWEEP_EVERY
 from caesura.scheduler.paths import responses_path
 from caesura.tools.people.owner import new_owner

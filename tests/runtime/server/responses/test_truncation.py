@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from caesura.runtime.server.responses.request.truncation import shortened
+from caesura.runtime.server.responses.plan import shortened
 
 
 def roles(text: str) -> list[Any]:

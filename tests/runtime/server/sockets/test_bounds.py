@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from caesura.runtime.server import create_app
+from caesura.runtime.server.http.sockets import SocketLimits
 from caesura.runtime.server.listen import listening
-from caesura.runtime.server.sockets.limits import SocketLimits
 from caesura.runtime.testing import ScriptedEngine
 from caesura.tools.registry import Registry
 

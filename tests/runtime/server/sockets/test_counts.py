@@ -3,8 +3,7 @@
 import pytest
 
 from caesura.runtime.errors import UsageError
-from caesura.runtime.server.sockets.counts import ConnectionCounts, Place, client_of
-from caesura.runtime.server.sockets.limits import SocketLimits
+from caesura.runtime.server.http.sockets import ConnectionCounts, Place, SocketLimits, client_of
 
 
 def test_one_address_cannot_take_the_places_of_others():

@@ -1,0 +1,45 @@
+"""The state that the handlers of one application share."""
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from caesura.runtime.engine import Engine
+from caesura.runtime.journal.writer import JournalWriter
+from caesura.runtime.run.limits import Limits
+from caesura.runtime.run.media import MediaFetcher
+from caesura.runtime.server.keys.auditing import Auditing
+from caesura.runtime.server.keys.door import Door
+from caesura.runtime.server.load.gate import Gate
+from caesura.runtime.server.load.metrics import Metrics
+from caesura.runtime.supervision.readiness import Readiness
+from caesura.runtime.supervision.supervisor import Runs
+from caesura.runtime.whatif.replays import Replays
+from caesura.tools.people import People
+from caesura.tools.registry import Registry
+
+if TYPE_CHECKING:
+    from caesura.runtime.tracing.tracing import Tracing
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The engine, the tools, and the application's settings and counters."""
+
+    engine: Engine
+    tools: Registry
+    limits: Limits
+    metrics: Metrics
+    gate: Gate
+    keep_alive_seconds: float
+    media: MediaFetcher
+    door: Door
+    people: People | None = None
+    tracing: "Tracing | None" = None
+    replays: Replays | None = None
+    journal: JournalWriter | None = None
+    readiness: Readiness | None = None
+    """Whether the engine and the server take work; None where nobody supervises the engine."""
+    audit: Auditing | None = None
+    runs: Runs = field(default_factory=Runs)
+    started_at: int = field(default_factory=lambda: int(time.time()))

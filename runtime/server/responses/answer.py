@@ -1,0 +1,351 @@
+"""One response, built from a run's events: the stream's events, and the response object.
+
+The response shows calls of the client's tools. It shows calls that the server runs only if the
+request named these tools in the form of an MCP server.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from caesura.intercept.calls.events import (
+    ArgumentsDelta,
+    CallFinished,
+    CallMalformed,
+    CallStarted,
+    ReasoningDelta,
+    TextDelta,
+    TurnEnded,
+)
+from caesura.runtime.events import RunEvent, ToolReturned
+from caesura.runtime.server.chat.ran import RunTally
+from caesura.runtime.server.http.errors import ApiError
+from caesura.runtime.server.responses import ids
+from caesura.runtime.server.responses.output import (
+    ApprovalItem,
+    CallItem,
+    CustomCallItem,
+    Event,
+    ListToolsItem,
+    MessageItem,
+    OutputItem,
+    Outputs,
+    ReasoningItem,
+    ServerCallItem,
+)
+from caesura.runtime.server.responses.resource import MAX_OUTPUT_TOKENS, Resource, usage_of
+from caesura.runtime.server.responses.store.records import Item
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The tools of a run, by how the response shows their calls.
+
+    `client` maps the names that the model knows to a function's name and namespace; the calls of
+    those in `custom` have a free text instead of arguments. `server` are
+    the tools of the server whose calls are shown, under `label`. `approved` are those of them
+    whose calls wait for an approval. With `pausing`, the run holds tools of the server.
+    """
+
+    client: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
+    custom: frozenset[str] = frozenset()
+    server: frozenset[str] = frozenset()
+    approved: frozenset[str] = frozenset()
+    label: str = ""
+    pausing: bool = False
+
+
+@dataclass(slots=True)
+class OpenCall:
+    """A call by the server that has no result yet."""
+
+    name: str
+    arguments: str
+    turn: str
+    item: ServerCallItem | None = None
+    request_id: str | None = None
+    """The id of the approval request that waits for a decision about this call."""
+    is_denied: bool = False
+    """Whether the client itself denied the call."""
+
+
+class Answer:
+    """The output of one run or, if the run waits for approvals in between, of a part of it.
+
+    `calls` are the calls of the earlier parts that have no result yet.
+    """
+
+    def __init__(
+        self, resource: Resource, shown: Shown, calls: dict[str, OpenCall] | None = None
+    ) -> None:
+        self.resource = resource
+        self.calls = {} if calls is None else calls
+        self._shown = shown
+        self._outputs = Outputs(resource.id)
+        self._sequence = 0
+        self._message: MessageItem | None = None
+        self._reasoning: ReasoningItem | None = None
+        self._spaces: list[TextDelta] = []
+        """White space that no text followed yet; calls are often written behind some."""
+        self._called: dict[str, CallItem] = {}
+        self._turn = self._outputs.ids.turn()
+        self._turn_has_ended = calls is not None
+        self._last_call_is_inline = False
+        self._tally = RunTally()
+
+    # -- the stream's events ---------------------------------------------------------------------
+
+    def begin(self, tools: Sequence[Item] | None = None, *, queued: bool = False) -> list[Event]:
+        """Return the first events; `tools` is the server's list of tools, if it is to be shown."""
+        if queued:
+            self.resource.status = "queued"
+        events = [self._state("response.created")]
+        if queued:
+            events.append(self._state("response.queued"))
+            self.resource.status = "in_progress"
+        events.append(self._state("response.in_progress"))
+        if tools is not None:
+            ListToolsItem(self._outputs, self._shown.label, list(tools))
+        return self._numbered(events) + self._taken()
+
+    def take(self, event: RunEvent) -> list[Event]:
+        """Add one event of the run; return the events that a stream sends for it."""
+        match event:
+            case TextDelta():
+                self._write(event)
+            case ReasoningDelta(text=text):
+                self._think(text)
+            case CallStarted():
+                self._start_call(event)
+            case ArgumentsDelta(call_id=call_id, text=text):
+                self._write_arguments(call_id, text)
+            case CallFinished():
+                self._finish_call(event)
+            case CallMalformed():
+                self._malformed_call(event)
+            case TurnEnded():
+                self._end_turn(event)
+            case ToolReturned():
+                self._return(event)
+            case _:
+                self._tally.take(event)
+        return self._taken()
+
+    def ask(self, call_id: str, request_id: str, arguments: str) -> list[Event]:
+        """Show that a call waits for an approval; return the events for it."""
+        call = self.calls[call_id]
+        call.request_id = request_id
+        self._close_message()
+        ApprovalItem(self._outputs, request_id, call.name, arguments, self._shown.label)
+        return self._taken()
+
+    def following(self, resource: Resource) -> "Answer":
+        """Return the answer of the run's next part, which has the calls without a result."""
+        return Answer(resource, self._shown, self.calls)
+
+    def cut(self) -> None:
+        """Record that a token limit ended the run between two turns."""
+        self._tally.reason = "length"
+
+    def end(self, now: float) -> list[Event]:
+        """Complete the response at the Unix time `now`; return the last events."""
+        is_cut = self._tally.reason == "length"
+        self._close_reasoning("incomplete" if is_cut else "completed")
+        if self._message is None and not len(self._outputs):
+            self._message = MessageItem(self._outputs)
+            self._write_spaces(self._message)
+        self._close_message("incomplete" if is_cut else "completed")
+        self._abandon()
+        self.resource.complete(MAX_OUTPUT_TOKENS if is_cut else None, now)
+        return self._final(f"response.{self.resource.status}")
+
+    def skip(self, now: float) -> list[Event]:
+        """Complete the response without output, since nothing was to be generated."""
+        self.resource.complete(None, now)
+        return self._final("response.completed")
+
+    def fail(self, error: ApiError) -> list[Event]:
+        """End the response with an error; return the last events."""
+        self._abandon()
+        self.resource.fail(error)
+        return self._final("response.failed")
+
+    def cancel(self) -> list[Event]:
+        """End the response because the client cancelled it; return the last events."""
+        self._abandon()
+        self.resource.status = "cancelled"
+        return self._final("response.incomplete")
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether events were returned, so that the client may know the response."""
+        return self._sequence > 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether the run can only go on when approvals that were asked for are given."""
+        waiting = [call.request_id is not None for call in self.calls.values()]
+        return self._turn_has_ended and bool(waiting) and all(waiting)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the response object with the output so far."""
+        self.resource.output = self._outputs.records()
+        return self.resource.public()
+
+    def _final(self, kind: str) -> list[Event]:
+        self.resource.usage = usage_of(self._tally.total, self._tally.cached_tokens)
+        self.resource.extension = self._tally.extension()
+        events = self._taken()
+        self.resource.output = self._outputs.records()
+        return events + self._numbered([self._state(kind)])
+
+    def _state(self, kind: str) -> Event:
+        return {"type": kind, "response": self.resource.public()}
+
+    def _taken(self) -> list[Event]:
+        return self._numbered(self._outputs.take())
+
+    def _numbered(self, events: list[Event]) -> list[Event]:
+        for event in events:
+            event["sequence_number"] = self._sequence
+            self._sequence += 1
+        return events
+
+    # -- text ------------------------------------------------------------------------------------
+
+    def _write(self, event: TextDelta) -> None:
+        self._turn_has_ended = False
+        if self._message is None and not event.text.strip():
+            self._spaces.append(event)
+            return
+        if self._message is None:
+            self._close_reasoning()
+            self._message = MessageItem(self._outputs)
+            self._write_spaces(self._message)
+        if event.text:
+            self._message.write(event.text, event.logprobs)
+
+    def _think(self, text: str) -> None:
+        self._turn_has_ended = False
+        if self._reasoning is None:
+            self._close_message()
+            self._reasoning = ReasoningItem(self._outputs)
+        self._reasoning.write(text)
+
+    def _close_reasoning(self, status: str = "completed") -> None:
+        if self._reasoning is not None:
+            self._reasoning.close(status)
+            self._reasoning = None
+
+    def _write_spaces(self, message: MessageItem) -> None:
+        for event in self._spaces:
+            if event.text:
+                message.write(event.text, event.logprobs)
+        self._spaces = []
+
+    def _close_message(self, status: str = "completed") -> None:
+        """Close the message or the reasoning that is open."""
+        self._close_reasoning()
+        self._spaces = []
+        if self._message is not None:
+            self._message.close(status)
+            self._message = None
+
+    def _abandon(self) -> None:
+        self._message = self._reasoning = None
+        for item in self._outputs.unclosed:
+            item.abandon()
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    def _is_shown(self, name: str) -> bool:
+        return name in self._shown.server
+
+    def _is_clients(self, name: str) -> bool:
+        return not self._shown.pausing or name in self._shown.client
+
+    def _start_call(self, event: CallStarted) -> None:
+        self._turn_has_ended = False
+        if not self._shown.pausing:
+            self._open_call(event.call_id, event.name)
+        elif self._is_shown(event.name) and event.name not in self._shown.approved:
+            self._open_server_call(event.call_id, event.name)
+
+    def _open_call(self, call_id: str, name: str) -> CallItem:
+        self._close_message()
+        function, namespace = self._shown.client.get(name, (name, None))
+        made = CustomCallItem if name in self._shown.custom else CallItem
+        item = self._called[call_id] = made(self._outputs, call_id, function, namespace)
+        return item
+
+    def _open_server_call(self, call_id: str, name: str) -> OpenCall:
+        self._close_message()
+        call = self._open(call_id, name)
+        item_id = ids.server_call_id(call.turn, call_id)
+        call.item = ServerCallItem(self._outputs, item_id, name, self._shown.label)
+        return call
+
+    def _open(self, call_id: str, name: str) -> OpenCall:
+        return self.calls.setdefault(call_id, OpenCall(name, "", self._turn))
+
+    def _write_arguments(self, call_id: str, text: str) -> None:
+        item: OutputItem | None = self._called.get(call_id)
+        if item is None and call_id in self.calls:
+            item = self.calls[call_id].item
+        if isinstance(item, CallItem | ServerCallItem):
+            item.write(text)
+
+    def _finish_call(self, event: CallFinished) -> None:
+        self._turn_has_ended = False
+        self._last_call_is_inline = event.inline
+        if self._is_clients(event.name):
+            item = self._called.get(event.call_id) or self._open_call(event.call_id, event.name)
+            item.close(event.arguments)
+        else:
+            self._end_arguments(event.call_id, event.name, event.arguments)
+
+    def _malformed_call(self, event: CallMalformed) -> None:
+        self._turn_has_ended = False
+        self._last_call_is_inline = event.inline
+        if self._shown.pausing:
+            self._end_arguments(event.call_id, event.name or "", event.text)
+        elif event.call_id in self._called:
+            self._called[event.call_id].close(event.text, "incomplete")
+        else:
+            self._write(TextDelta(event.text))
+
+    def _end_arguments(self, call_id: str, name: str, arguments: str) -> None:
+        call = self._open(call_id, name)
+        call.arguments = arguments
+        waits = name in self._shown.approved
+        if call.item is None and self._is_shown(name) and not waits:
+            call = self._open_server_call(call_id, name)
+        if call.item is not None:
+            call.item.written(arguments)
+
+    def _end_turn(self, event: TurnEnded) -> None:
+        self._tally.take(event)
+        if event.reason == "call" and not self._last_call_is_inline:
+            self._close_message()
+        if event.reason == "call":
+            self._close_reasoning()
+        self._turn_has_ended = True
+        self._turn = self._outputs.ids.turn()
+
+    def _return(self, event: ToolReturned) -> None:
+        call = self.calls.pop(event.call.id, None)
+        if call is None or not self._is_shown(call.name):
+            self._tally.take(event)
+            return
+        if call.is_denied:
+            return
+        if call.item is None:  # its call waited for an approval
+            item_id = ids.server_call_id(call.turn, event.call.id)
+            call.item = ServerCallItem(self._outputs, item_id, call.name, self._shown.label)
+            call.item.written(call.arguments)
+        content = event.result.content
+        if event.result.error is None:
+            call.item.close(content, approval_request_id=call.request_id)
+        else:
+            error = {"type": "mcp_tool_execution_error", "content": content}
+            call.item.close(None, error, call.request_id)

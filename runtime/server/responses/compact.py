@@ -1,0 +1,122 @@
+"""Counting the tokens of a prompt, and compacting a conversation to a summary by the model."""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from caesura.intercept.calls.events import TextDelta, TurnEnded
+from caesura.runtime.events import UsageCount
+from caesura.runtime.run.transcript import digest
+from caesura.runtime.server.chat.plan import Plan, adapter_of
+from caesura.runtime.server.decoding import apart, decode, owned
+from caesura.runtime.server.http.errors import invalid
+from caesura.runtime.server.load.state import State
+from caesura.runtime.server.responses import ids
+from caesura.runtime.server.responses.messages import compaction, messages_of, with_instructions
+from caesura.runtime.server.responses.plan import offered
+from caesura.runtime.server.responses.resource import usage_of
+from caesura.runtime.server.responses.schema import CompactRequest, TokenCountRequest
+from caesura.runtime.server.responses.service import Responses
+from caesura.runtime.server.responses.store.records import Item
+from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.tools.registry import Registry
+
+SUMMARISE = (
+    "Summarise our conversation so far for somebody who continues it: the facts, the decisions, "
+    "the results of tools, and what is still to be done. Answer with the summary alone."
+)
+
+
+async def counted_tokens(
+    responses: Responses,
+    state: State,
+    asked: TokenCountRequest,
+    given: Sequence[Item],
+    headers: Mapping[str, str],
+) -> int:
+    """Return the number of tokens of the prompt of a request; raise `ApiError`."""
+    adapter_of(asked.model or state.engine.model, state.engine)
+    reach = responses.reach(headers)
+    items = await responses.resolved(given, reach)
+    history = await responses.history(asked, {}, reach)
+    offer = offered(asked, state.tools, state.people)
+    own = messages_of(items, history.messages)
+    messages = with_instructions(asked.instructions, [*history.messages, *own])
+    if not messages:
+        raise invalid("input is missing: send a text, or a list of items.", "input")
+    spec = SessionSpec(tools=offer.specs, template=asked.template())
+    inlined = await state.media.inlined(messages, state.engine.media_rules)
+    return await state.engine.count_prompt(spec, inlined)
+
+
+async def compacted(
+    responses: Responses,
+    state: State,
+    asked: CompactRequest,
+    given: Sequence[Item],
+    headers: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return the messages of the user, and a summary that the model writes of all of them.
+
+    Raises `ApiError`, and what the run raises.
+    """
+    adapter = adapter_of(asked.model, state.engine)
+    reach = responses.reach(headers)
+    items = await responses.resolved(given, reach)
+    history = await responses.history(asked, {}, reach)
+    own = messages_of(items, history.messages)
+    if not (history.messages or own):
+        raise invalid("input is missing: send a text, or a list of items.", "input")
+    question: Message = {"role": "user", "content": SUMMARISE}
+    messages = with_instructions(asked.instructions, [*history.messages, *own, question])
+    response_id = ids.new_id(ids.RESPONSE)
+    summary, usage = await _summary(state, messages, adapter, response_id, headers)
+    return {
+        "id": response_id,
+        "object": "response.compaction",
+        "created_at": int(time.time()),
+        "output": [*filter(_is_users, [*history.items, *items]), compaction(summary)],
+        "usage": usage,
+    }
+
+
+async def _summary(
+    state: State,
+    messages: list[Message],
+    adapter: str | None,
+    name: str,
+    headers: Mapping[str, str],
+) -> tuple[str, dict[str, Any]]:
+    """Return the model's answer to the messages, and the token counts."""
+    sampling = Sampling()
+    plan = Plan(
+        messages=tuple(messages),
+        conversation=digest(messages),
+        user=None,
+        spec=SessionSpec(sampling=sampling, pausing=False, tool_choice="none", adapter=adapter),
+        sampling=sampling,
+        registry=Registry(),
+        client_tools=frozenset(),
+        limits=state.limits,
+    )
+    text: list[str] = []
+    count = UsageCount()
+    cached = 0
+    plan = apart(state, owned(plan, headers))
+    session = state.engine.open(plan.spec)
+    try:
+        async with aclosing(decode(state, plan, session, name, headers)) as events:
+            async for event in events:
+                count.take(event)
+                if isinstance(event, TextDelta):
+                    text.append(event.text)
+                elif isinstance(event, TurnEnded):
+                    cached = event.cached_tokens
+    finally:
+        await session.close()
+    return "".join(text).strip(), usage_of(count.total, cached)
+
+
+def _is_users(item: Item) -> bool:
+    return (item["type"], item.get("role")) == ("message", "user")

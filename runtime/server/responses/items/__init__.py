@@ -1,1 +1,0 @@
-"""Items of responses: those that clients send, their messages for the model, and those sent."""

@@ -1,0 +1,231 @@
+"""Items as chat messages, which the model reads, and compactions, which stand for many items."""
+
+import base64
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from caesura.runtime.run.content import Content
+from caesura.runtime.run.transcript import CANCELLED, tool_message
+from caesura.runtime.server.http.errors import invalid
+from caesura.runtime.server.responses import ids
+from caesura.runtime.server.responses.custom import arguments_of
+from caesura.runtime.server.responses.ids import turn_and_call
+from caesura.runtime.server.responses.items import ACTIONS, content_of, text_of
+from caesura.runtime.server.responses.store.records import Item
+from caesura.scheduler.messages import Message
+
+NAMESPACE_SEPARATOR = "__"
+_OUTPUTS = {
+    "function_call_output",
+    "custom_tool_call_output",
+    *(f"{kind}_output" for kind in ACTIONS),
+}
+DENIED = "error: a person denied this call"
+UNDECIDED = "error: cancelled: no person decided about this call"
+
+
+def flat_name(item: Mapping[str, Any]) -> str:
+    """Return the name under which the model knows the function of a call."""
+    namespace = item.get("namespace")
+    return f"{namespace}{NAMESPACE_SEPARATOR}{item['name']}" if namespace else str(item["name"])
+
+
+def messages_of(items: Iterable[Item], before: Sequence[Message] = ()) -> list[Message]:
+    """Return the chat messages of `items`, which follow the messages `before`.
+
+    Calls belong to the assistant's message before them. A call by the server carries its result.
+    Reasoning belongs to the assistant's message or the calls behind it. Lists of tools, and items
+    of the types `LEFT_OUT`, are not shown to the model. Raises `ApiError` 400 for an output whose
+    call is not among the items.
+    """
+    writer = _Writer(before)
+    for item in items:
+        writer.take(item)
+    return writer.finished()
+
+
+class _Writer:
+    """Chat messages under construction."""
+
+    def __init__(self, before: Sequence[Message]) -> None:
+        self._messages: list[dict[str, Any]] = []
+        self._names = dict(_names_of(before))
+        self._turn = ""
+        """The turn of the server calls that were taken last."""
+        self._caller: dict[str, Any] | None = None
+        """The assistant's message that takes further calls of the same turn."""
+        self._thoughts: list[str] = []
+        """The reasoning of the assistant's next message."""
+        self._requests: dict[str, Item] = {}
+        """The approval requests whose calls are not among the messages yet."""
+
+    def take(self, item: Item) -> None:
+        match item["type"]:
+            case "message":
+                self._settle()
+                self._message(item)
+            case "reasoning":
+                self._reasoning(item)
+            case "function_call" | "custom_tool_call":
+                self._clients_call(item, flat_name(item), _arguments(item))
+            case kind if kind in ACTIONS:
+                self._clients_call(item, kind.removesuffix("_call"), _arguments(item))
+            case kind if kind in _OUTPUTS:
+                self._output(item)
+            case "mcp_call":
+                self._server_call(item)
+            case "mcp_approval_request":
+                self._requests[item["id"]] = item
+            case "mcp_approval_response":
+                self._decision(item)
+            case "compaction":
+                self._add(summary_message(item))
+
+    def finished(self) -> list[Message]:
+        self._settle()
+        return list(self._messages)
+
+    def _reasoning(self, item: Item) -> None:
+        parts = item.get("content")
+        if isinstance(parts, list):  # another server's may be of any form
+            text = text_of([part for part in parts if isinstance(part, Mapping)])
+            self._thoughts += [text] if text else []
+
+    def _take_thoughts(self, message: dict[str, Any]) -> None:
+        """Give the reasoning so far to an assistant's message."""
+        if self._thoughts:
+            before = [message["reasoning"]] if "reasoning" in message else []
+            message["reasoning"] = "\n\n".join([*before, *self._thoughts])
+        self._thoughts = []
+
+    def _message(self, item: Item) -> None:
+        role = "system" if item["role"] == "developer" else item["role"]
+        content = content_of(item["content"]) if role == "user" else text_of(item["content"])
+        self._add({"role": role, "content": content})
+        self._caller = self._messages[-1] if role == "assistant" else None
+
+    def _add(self, message: Mapping[str, Any]) -> None:
+        added = dict(message)
+        if added["role"] == "assistant":
+            self._take_thoughts(added)
+        self._thoughts = []
+        self._messages.append(added)
+        self._caller, self._turn = None, ""
+
+    def _clients_call(self, item: Item, name: str, arguments: str) -> None:
+        if self._turn:  # the results of a turn of server calls end that turn
+            self._caller, self._turn = None, ""
+        self._call(item["call_id"], name, arguments)
+
+    def _call(self, call_id: str, name: str, arguments: str) -> None:
+        if self._caller is None:
+            self._add({"role": "assistant", "content": ""})
+            self._caller = self._messages[-1]
+        self._take_thoughts(self._caller)
+        function = {"name": name, "arguments": arguments}
+        call = {"id": call_id, "type": "function", "function": function}
+        self._caller.setdefault("tool_calls", []).append(call)
+        self._names[call_id] = name
+
+    def _output(self, item: Item) -> None:
+        name = self._names.get(item["call_id"])
+        if name is None:
+            raise invalid(
+                f"input: there is no call with the call_id {item['call_id'][:80]!r}: "
+                "send the call before its output, or the previous_response_id of its response.",
+                "input",
+            )
+        self._result(item["call_id"], name, content_of(item["output"]))
+        self._caller, self._turn = None, ""
+
+    def _result(self, call_id: str, name: str, content: Content) -> None:
+        self._messages.append(dict(tool_message(call_id, name, content)))
+
+    def _server_call(self, item: Item) -> None:
+        self._requests.pop(str(item.get("approval_request_id")), None)
+        turn, call_id = turn_and_call(item["id"])
+        if self._turn and self._turn != turn:
+            self._caller = None  # the results of an earlier turn stand between
+        self._call(call_id, item["name"], item["arguments"])
+        caller = self._caller
+        self._result(call_id, item["name"], _content(item))
+        self._caller, self._turn = caller, turn or call_id
+
+    def _decision(self, item: Item) -> None:
+        request = self._requests.get(item["approval_request_id"])
+        if request is not None and not item["approve"]:
+            reason = f": {item['reason']}" if item.get("reason") else ""
+            self._unmade(request, f"{DENIED}{reason}")
+
+    def _settle(self) -> None:
+        """Write the calls about which no person decided, before another message follows."""
+        for request in list(self._requests.values()):
+            self._unmade(request, UNDECIDED)
+
+    def _unmade(self, request: Item, content: str) -> None:
+        del self._requests[request["id"]]
+        call_id = request["id"][-9:]
+        self._call(call_id, request["name"], request["arguments"])
+        self._result(call_id, request["name"], content)
+        self._caller, self._turn = None, ""
+
+
+def _arguments(item: Item) -> str:
+    """Return the arguments of a client's call, as the model wrote or would have written them."""
+    match item["type"]:
+        case "function_call":
+            return str(item["arguments"])
+        case "custom_tool_call":
+            return arguments_of(item["input"])
+        case kind:
+            return json.dumps(item[ACTIONS[kind]], ensure_ascii=False)
+
+
+def _names_of(messages: Sequence[Message]) -> Iterable[tuple[str, str]]:
+    for message in messages:
+        for call in message.get("tool_calls") or ():
+            yield call["id"], call["function"]["name"]
+
+
+def _content(item: Item) -> str:
+    """Return the result of a server call, as the model saw it."""
+    error = item.get("error")
+    if error is None:
+        return CANCELLED if item.get("output") is None else str(item["output"])
+    told = error.get("content", error.get("message")) if isinstance(error, Mapping) else error
+    return told if isinstance(told, str) else json.dumps(told, ensure_ascii=False)
+
+
+def with_instructions(instructions: str | None, messages: Sequence[Message]) -> list[Message]:
+    """Return the messages behind the instructions."""
+    if not instructions:
+        return list(messages)
+    return [{"role": "system", "content": instructions}, *messages]
+
+
+HEADING = "Summary of the conversation so far:"
+
+
+def compaction(summary: str) -> Item:
+    """Return the item that stands for a conversation. It is encoded and not encrypted."""
+    text = json.dumps({"summary": summary}).encode()
+    content = base64.urlsafe_b64encode(text).decode()
+    return {"type": "compaction", "id": ids.new_id(ids.COMPACTION), "encrypted_content": content}
+
+
+def summary_message(item: Mapping[str, Any]) -> Message:
+    """Return the message that shows a compaction to the model.
+
+    Raises `ApiError` 400 for content that this server did not make.
+    """
+    try:
+        text = base64.b64decode(item["encrypted_content"].encode(), b"-_", validate=True)
+        summary = json.loads(text)["summary"]
+    except (ValueError, KeyError, TypeError):
+        raise invalid(
+            "input: the encrypted_content of a compaction is not of this server: send the item as "
+            "POST /v1/responses/compact returned it.",
+            "input",
+        ) from None
+    return {"role": "user", "content": f"{HEADING}\n{summary}"}

@@ -1,0 +1,351 @@
+"""The run of a response: its messages, its tools, and the calls that the response shows.
+
+A conversation that does not fit the context window is shortened for `truncation: "auto"`.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from caesura.runtime.engine import Engine
+from caesura.runtime.run.limits import Limits, bounded
+from caesura.runtime.run.pause_hints import pauses_of
+from caesura.runtime.run.transcript import digest
+from caesura.runtime.server.chat.plan import Plan, adapter_of, selected
+from caesura.runtime.server.http.errors import invalid
+from caesura.runtime.server.responses.answer import Shown
+from caesura.runtime.server.responses.messages import messages_of, with_instructions
+from caesura.runtime.server.responses.schema import Prompt, ResponseRequest, left_out
+from caesura.runtime.server.responses.store.records import Item
+from caesura.runtime.server.responses.tools import (
+    SERVER_LABEL,
+    AllowedTools,
+    Chosen,
+    ChosenFunction,
+    ChosenHosted,
+    CustomTool,
+    FunctionTool,
+    NamespaceTool,
+    ServerTools,
+    Tool,
+)
+from caesura.scheduler.messages import CallRule, Message, SessionSpec, ToolSpec
+from caesura.tools.context import current
+from caesura.tools.errors import Permanent
+from caesura.tools.people import People
+from caesura.tools.people.approval import with_approval
+from caesura.tools.registry import Registry
+from caesura.tools.tool import Tool as ServerTool
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What came before a request: the messages for the model, and the items."""
+
+    messages: Sequence[Message] = ()
+    items: Sequence[Item] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The tools of a request: those of the client by flat name, and those of the server."""
+
+    specs: Sequence[ToolSpec]
+    client: dict[str, tuple[str, str | None]]
+    registry: Registry
+    named: frozenset[str]
+    """The server's tools that the request named in the form of an MCP server."""
+    custom: frozenset[str] = frozenset()
+    """The flat names of the client's tools whose input is free text."""
+    rule: CallRule | None = None
+    """Which calls a turn may hold; None if the model decides alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsePlan:
+    """One request, ready to run."""
+
+    run: Plan
+    shown: Shown
+    own: Sequence[Message]
+    """The messages of the request's own input."""
+    listed: Sequence[Item] | None
+    """The list of the server's tools that the response begins with, or None for no list."""
+
+
+def make_plan(
+    request: ResponseRequest,
+    items: Sequence[Item],
+    history: History,
+    engine: Engine,
+    tools: Registry,
+    limits: Limits,
+    people: People | None,
+) -> ResponsePlan:
+    """Return the plan of `request`; raise `ApiError` for a model or tool that is not served."""
+    adapter = adapter_of(request.model, engine)
+    for what in left_out(request):
+        say_once("the grammar of a custom tool" if what.startswith("grammar") else f"the {what}")
+    offer = offered(request, tools, people)
+    own = messages_of(items, history.messages)
+    messages = tuple(with_instructions(request.instructions, [*history.messages, *own]))
+    if not messages:
+        raise invalid("input is missing: send a text, or a list of items.", "input")
+    registry = offer.registry
+    calls_allowed = request.tool_choice != "none"
+    sampling = replace(request.sampling(), calls=offer.rule)
+    spec = SessionSpec(
+        tools=offer.specs,
+        sampling=sampling,
+        pausing=calls_allowed and len(registry) > 0,
+        tool_choice="auto" if calls_allowed else "none",
+        pauses=pauses_of(registry) if calls_allowed else {},
+        template=request.template(),
+        cache_salt=request.cache_salt,
+        priority=request.priority,
+        adapter=adapter,
+    )
+    run = Plan(
+        messages=messages,
+        conversation=digest(messages),
+        user=request.who,
+        spec=spec,
+        sampling=sampling,
+        registry=_counted(registry, request.max_tool_calls) if calls_allowed else Registry(),
+        client_tools=frozenset(offer.client),
+        limits=bounded(limits, request.max_output_tokens),
+    )
+    return ResponsePlan(run, _shown(offer, spec), own, _listed(offer, history))
+
+
+@cache
+def say_once(what: str) -> None:
+    """Log that requests have something that is left out, unless that was logged before."""
+    LOG.warning(
+        "a request has %s, which this server does not have: it is left out, here and in further"
+        " requests, and named under `caesura.left_out` of each response",
+        what,
+    )
+
+
+def offered(request: Prompt, tools: Registry, people: People | None) -> Offer:
+    """Return the tools that a request shows to the model; raise `ApiError` for wrong ones."""
+    named = _named(request.tools, tools)
+    hidden = [name for name in selected(request.server_tools, tools).names if name not in named]
+    registry = tools.select([*hidden, *named])
+    registry = _with_approvals(registry, request.tools, people)
+    specs, client = _client_tools(request.tools, registry)
+    functions = [each for tool in request.tools for each in _functions(tool)]
+    custom = {_flat(*each) for each in functions if isinstance(each[0], CustomTool)}
+    shown = [*specs, *registry.specs()]
+    offer = Offer(shown, client, registry, frozenset(named), frozenset(custom))
+    return _chosen(offer, request)
+
+
+def _named(tools: Sequence[Tool], registry: Registry) -> list[str]:
+    """Return the names of the server's tools that are named in the form of an MCP server."""
+    names: dict[str, None] = {}
+    for number, tool in enumerate(tools):
+        if not isinstance(tool, ServerTools):
+            continue
+        path = f"tools[{number}]"
+        if tool.server_label != SERVER_LABEL or tool.foreign:
+            raise invalid(
+                f"{path}: this server calls no other MCP servers; server_label {SERVER_LABEL!r}, "
+                "without an address, names its own tools.",
+                path,
+            )
+        for name in registry.names if tool.names is None else tool.names:
+            if name not in registry:
+                field = f"{path}.allowed_tools"
+                raise invalid(f"{field}: {registry.unknown(name)}.", field, "unknown_tool")
+            names[name] = None
+    return list(names)
+
+
+def _with_approvals(registry: Registry, tools: Sequence[Tool], people: People | None) -> Registry:
+    """Return the registry, with approvals before the calls for which the request asks them."""
+    asked = [tool for tool in tools if isinstance(tool, ServerTools)]
+    wanted = {tool.name for tool in registry if any(t.asks_approval(tool.name) for t in asked)}
+    if not wanted:
+        return registry
+    if people is None:
+        message = "tools: this server has no approvals: leave require_approval out."
+        raise invalid(message, "tools")
+    changed = [with_approval(tool, people) if tool.name in wanted else tool for tool in registry]
+    return Registry(changed, shared=registry)
+
+
+def _client_tools(
+    tools: Sequence[Tool], registry: Registry
+) -> tuple[list[ToolSpec], dict[str, tuple[str, str | None]]]:
+    """Return the client's tools for the engine, and their names and namespaces by flat name."""
+    specs: list[ToolSpec] = []
+    names: dict[str, tuple[str, str | None]] = {}
+    for number, tool in enumerate(tools):
+        for function, namespace in _functions(tool):
+            spec = function.spec(namespace)
+            flat, param = spec["function"]["name"], f"tools[{number}]"
+            if flat in names:
+                raise invalid(f"{param}: there is already a tool named {flat!r}.", param)
+            if flat in registry:
+                raise invalid(f"{param}: the server's tool {flat!r} has that name.", param)
+            names[flat] = (function.name, namespace)
+            specs.append(spec)
+    return specs, names
+
+
+def _functions(tool: Tool) -> list[tuple[FunctionTool | CustomTool, str | None]]:
+    if isinstance(tool, NamespaceTool):
+        return [(function, tool.name) for function in tool.tools]
+    return [(tool, None)] if isinstance(tool, FunctionTool | CustomTool) else []
+
+
+def _flat(tool: FunctionTool | CustomTool, namespace: str | None) -> str:
+    return str(tool.spec(namespace)["function"]["name"])
+
+
+def _chosen(offer: Offer, request: Prompt) -> Offer:
+    """Return the tools that the tool choice allows, with the rule of calls that it makes.
+
+    The model is shown a chosen tool alone, but all tools beside the allowed ones.
+    """
+    choice = request.tool_choice
+    kept = offer
+    if not (choice is None or isinstance(choice, str)):
+        choices = choice.tools if isinstance(choice, AllowedTools) else [choice]
+        kept = _only({name for each in choices for name in _names_in(each, offer)}, offer)
+        if isinstance(choice, AllowedTools):
+            kept = replace(kept, specs=offer.specs)
+    return kept if choice == "none" else replace(kept, rule=_rule(kept, request))
+
+
+def _only(names: set[str], offer: Offer) -> Offer:
+    """Return the offer, reduced to the tools of these flat names."""
+    return Offer(
+        [spec for spec in offer.specs if spec["function"]["name"] in names],
+        {flat: told for flat, told in offer.client.items() if flat in names},
+        offer.registry.select([name for name in offer.registry.names if name in names]),
+        offer.named & names,
+        offer.custom & names,
+    )
+
+
+def _rule(offer: Offer, request: Prompt) -> CallRule | None:
+    """Return which calls a turn may hold, or None if the model decides alone.
+
+    Raises `ApiError` if a call is required and there is no tool.
+    """
+    choice = request.tool_choice
+    names = (*offer.client, *offer.registry.names)
+    allowed = choice if isinstance(choice, AllowedTools) else None
+    required = (choice if allowed is None else allowed.mode) not in (None, "auto", "none")
+    if required and not names:
+        raise invalid("tool_choice requires a call, but the request has no tools.", "tool_choice")
+    rule = CallRule(
+        required=required,
+        single=request.parallel_tool_calls is False,
+        names=names if allowed is not None else None,
+        strict=_strict(request.tools) & set(names),
+    )
+    return None if rule == CallRule() else rule
+
+
+def _strict(tools: Sequence[Tool]) -> frozenset[str]:
+    """Return the flat names of the client's tools whose calls follow their schemas."""
+    functions = [each for tool in tools for each in _functions(tool)]
+    return frozenset(_flat(*each) for each in functions if each[0].strict)
+
+
+def _names_in(choice: Chosen, offer: Offer) -> set[str]:
+    """Return the flat names that a choice names; raise `ApiError` if there is no such tool."""
+    if isinstance(choice, ChosenHosted):
+        message = f"tool_choice names {choice.type!r}, a tool of OpenAI's own that is not here."
+        raise invalid(message, "tool_choice")
+    if isinstance(choice, ChosenFunction):
+        found = {choice.name} & (offer.client.keys() | set(offer.registry.names))
+        said = repr(choice.name)
+    else:
+        found = set(offer.named if choice.name is None else offer.named & {choice.name})
+        said = f"{choice.name or 'tools'!r} of the server {choice.server_label!r}"
+    if not found:
+        raise invalid(f"tool_choice names {said}, which is not among the tools.", "tool_choice")
+    return found
+
+
+def _shown(offer: Offer, spec: SessionSpec) -> Shown:
+    approved = {tool.name for tool in offer.registry if tool.approval}
+    return Shown(
+        client=offer.client,
+        custom=offer.custom,
+        server=offer.named,
+        approved=frozenset(offer.named & approved),
+        label=SERVER_LABEL,
+        pausing=spec.pausing,
+    )
+
+
+def _listed(offer: Offer, history: History) -> list[Item] | None:
+    """Return the list of the named tools, unless an earlier response has shown the same list."""
+    if not offer.named:
+        return None
+    tools = [_described(tool) for tool in offer.registry if tool.name in offer.named]
+    for item in history.items:
+        if item["type"] == "mcp_list_tools" and item.get("tools") == tools:
+            return None
+    return tools
+
+
+def _described(tool: ServerTool) -> dict[str, Any]:
+    spec = tool.spec()["function"]
+    return {
+        "name": spec["name"],
+        "description": spec["description"],
+        "input_schema": spec["parameters"],
+        "annotations": None,
+    }
+
+
+def _counted(registry: Registry, most: int | None) -> Registry:
+    """Return the registry; the tools of a run refuse calls beyond the first `most`, if any."""
+    if most is None:
+        return registry
+    made: set[str] = set()
+
+    def counted(tool: ServerTool) -> ServerTool:
+        async def call(**arguments: Any) -> Any:
+            call_id = current().call.id  # a retry is the same call
+            if call_id not in made and len(made) >= most:
+                raise Permanent(f"no more tools can be called in this answer: at most {most}")
+            made.add(call_id)
+            return await tool.call(**arguments)
+
+        return replace(tool, call=call)
+
+    return Registry(map(counted, registry), shared=registry)
+
+
+DROPPED_SHARE = 1 / 4
+"""The share of the messages that one step drops at least."""
+
+
+def shortened(messages: Sequence[Message]) -> list[Message] | None:
+    """Return the messages without the oldest ones, or None if nothing can be dropped.
+
+    System messages at the begin stay. The rest begins with a message of the user, so that no
+    result is parted from its call, and holds at least the last one.
+    """
+    first = next(
+        (number for number, each in enumerate(messages) if each.get("role") != "system"),
+        len(messages),
+    )
+    starts = [n for n, each in enumerate(messages) if each.get("role") == "user" and n > first]
+    if not starts:
+        return None
+    wanted = first + max(1, int((len(messages) - first) * DROPPED_SHARE))
+    start = next((number for number in starts if number >= wanted), starts[-1])
+    return [*messages[:first], *messages[start:]]

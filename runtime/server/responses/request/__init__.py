@@ -1,1 +1,0 @@
-"""Requests: their schema, their tools, and the plan of their run."""

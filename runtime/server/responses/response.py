@@ -1,0 +1,176 @@
+"""One response of a run: its answer, its events for any number of readers, and what is kept."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from functools import partial
+
+from caesura.runtime.events import RunEvent
+from caesura.runtime.journal.kept import KeptRun
+from caesura.runtime.server.http.errors import ApiError
+from caesura.runtime.server.responses.answer import Answer
+from caesura.runtime.server.responses.output import Event
+from caesura.runtime.server.responses.store import Stored
+from caesura.runtime.server.responses.store.records import Item
+from caesura.scheduler.messages import Message
+
+
+class Feed:
+    """Events so far, and whether more will come. The event's number is its `sequence_number`.
+
+    Events that are held back are not read before they are released, or the feed ends.
+    """
+
+    def __init__(self) -> None:
+        self._released = 0
+        self._events: list[Event] = []
+        self._changed = asyncio.Event()
+        self.is_ended = False
+        self.error: ApiError | None = None
+        """The error that ended the response, if one did; the last event tells it too."""
+        self.failed_first = False
+        """Whether the error came before any event of the run."""
+
+    def push(self, events: Sequence[Event], *, held: bool = False) -> None:
+        """Append events, and wake the readers unless the events are held back."""
+        self._events.extend(events)
+        if not held:
+            self.release(len(self._events))
+
+    def release(self, count: int) -> None:
+        """Let the first `count` events be read."""
+        if count > self._released:
+            self._released = count
+            self._wake()
+
+    def end(self, error: ApiError | None = None, *, failed_first: bool = False) -> None:
+        """Record that no more events will come."""
+        self.is_ended, self.error, self.failed_first = True, error, failed_first
+        self._released = len(self._events)
+        self._wake()
+
+    async def read(self, after: int = -1) -> AsyncGenerator[Event, None]:
+        """Yield the events behind the one with the number `after`, until the feed ends."""
+        position = after + 1
+        while True:
+            changed = self._changed
+            while position < self._released:
+                yield self._events[position]
+                position += 1
+            if self.is_ended:
+                return
+            await changed.wait()
+
+    async def ended(self) -> None:
+        """Return when no more events will come."""
+        while not self.is_ended:
+            await self._changed.wait()
+
+    def __len__(self) -> int:
+        """Return the number of events so far."""
+        return len(self._events)
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+
+class Part:
+    """One response of a run: its answer, its feed, and what is kept of it.
+
+    With `kept`, the journal of the run, events are read once the journal tells how they came to be.
+    So a client that comes back after the server has died finds them unchanged.
+    """
+
+    def __init__(
+        self,
+        answer: Answer,
+        input_items: Sequence[Item],
+        tools: Sequence[Item] | None = None,
+        *,
+        history: Sequence[Message] = (),
+        covers_previous: bool = False,
+        kept: KeptRun | None = None,
+        tenant: str,
+    ) -> None:
+        self.answer = answer
+        self.feed = Feed()
+        self.input_items = input_items
+        self.history = history
+        """The messages before those of the response."""
+        self.kept = kept
+        self.tenant = tenant
+        """The digest of the API key that the response belongs to."""
+        self._tools = tools
+        self.covers_previous = covers_previous
+        self._messages: Sequence[Message] = ()
+
+    @property
+    def id(self) -> str:
+        """The response's id."""
+        return self.answer.resource.id
+
+    @property
+    def can_be_read_again(self) -> bool:
+        """Whether clients may come back for the events."""
+        asked = self.answer.resource.request
+        return bool(asked.background) or (self.kept is not None and self.kept.is_resumed)
+
+    def begin(self) -> None:
+        """Send the first events, unless they were sent."""
+        if not self.answer.has_begun:
+            queued = bool(self.answer.resource.request.background)
+            self._push(self.answer.begin(self._tools, queued=queued))
+
+    def take(self, event: RunEvent) -> bool:
+        """Send what an event of the run adds; return whether it adds anything."""
+        self.begin()
+        events = self.answer.take(event)
+        self._push(events)
+        return bool(events)
+
+    def ask(self, call_id: str, request_id: str, arguments: str) -> None:
+        """Send the request to approve a call."""
+        self.begin()
+        self._push(self.answer.ask(call_id, request_id, arguments))
+
+    def _push(self, events: Sequence[Event]) -> None:
+        if not events:
+            return
+        self.feed.push(events, held=self.kept is not None)
+        if self.kept is not None:
+            self.kept.journal.after_written(partial(self.feed.release, len(self.feed)))
+
+    async def end(
+        self,
+        finish: Callable[[], list[Event]],
+        messages: Sequence[Message],
+        save: Callable[["Part"], Awaitable[None]],
+        error: ApiError | None = None,
+    ) -> None:
+        """Send the last events, after keeping the response with the messages of its run."""
+        failed_first = error is not None and not self.answer.has_begun
+        self.begin()
+        events = finish()
+        self._messages = messages
+        await save(self)
+        self.feed.push(events)
+        self.feed.end(error, failed_first=failed_first)
+
+    def stored(self) -> Stored:
+        """Return what the store keeps of the response in its present state."""
+        public = self.answer.snapshot()
+        return Stored(
+            public,
+            self.input_items,
+            public["output"],
+            self._messages,
+            self.covers_previous,
+            self.tenant,
+        )
+
+    def remembered(self) -> Stored:
+        """Return the response with all that it continues, for a client that does not store it."""
+        stored = self.stored()
+        resource = stored.resource | {"previous_response_id": None, "conversation": None}
+        messages = [*self.history, *self._messages]
+        return Stored(resource, stored.input, stored.output, messages, tenant=self.tenant)

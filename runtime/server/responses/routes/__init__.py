@@ -1,1 +1,0 @@
-"""The routes of responses and conversations."""

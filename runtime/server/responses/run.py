@@ -1,0 +1,499 @@
+"""A run under way, whose events become one response, or several with approvals in between.
+
+While a run waits for approvals, its request stays paused in the engine, and its KV cache is
+handled as in any other pause. A run whose messages do not fit may be tried again with fewer.
+"""
+
+import asyncio
+import copy
+import json
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, aclosing, nullcontext
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+from caesura.intercept.calls.events import CallMalformed
+from caesura.runtime.engine import EngineSession
+from caesura.runtime.errors import ContextOverflow, LimitReached
+from caesura.runtime.events import RunEnded, RunEvent
+from caesura.runtime.journal.record import BadJournal
+from caesura.runtime.run.transcript import Transcript
+from caesura.runtime.server.chat.plan import Plan
+from caesura.runtime.server.decoding import apart, decode
+from caesura.runtime.server.http.errors import ApiError, from_exception
+from caesura.runtime.server.load.state import State
+from caesura.runtime.server.people import pending_told
+from caesura.runtime.server.responses import ids
+from caesura.runtime.server.responses.answer import Shown
+from caesura.runtime.server.responses.messages import messages_of
+from caesura.runtime.server.responses.output import Event
+from caesura.runtime.server.responses.plan import shortened
+from caesura.runtime.server.responses.response import Part
+from caesura.runtime.server.responses.resumed import Attended
+from caesura.runtime.server.responses.store.records import Item
+from caesura.scheduler.messages import Message
+from caesura.tools.people import Pending
+
+WHO = "mcp_approval_response"
+"""Who decides where the key has no name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The client's decision about a call that waits for an approval."""
+
+    request_id: str
+    approve: bool
+    reason: str
+    who: str = WHO
+
+
+def approval_request_id(pending_id: str) -> str:
+    """Return the id of the approval request for an item that waits for a person."""
+    return f"{ids.APPROVAL_REQUEST}_{pending_id}"
+
+
+def pending_id(approval_request_id: str) -> str:
+    """Return the id of the item that waits for a person, of its approval request."""
+    return approval_request_id.removeprefix(f"{ids.APPROVAL_REQUEST}_")
+
+
+def decisions_in(items: Sequence[Item]) -> dict[str, Item]:
+    """Return the decisions about calls that the items do not show as made, by approval request."""
+    made = {item.get("approval_request_id") for item in items if item["type"] == "mcp_call"}
+    return {
+        item["approval_request_id"]: item
+        for item in items
+        if item["type"] == "mcp_approval_response" and item["approval_request_id"] not in made
+    }
+
+
+UNATTENDED_SECONDS = 600.0
+"""How long a run waits for its client after an approval was decided without the client."""
+
+
+class LiveRun:
+    """One run in a task of its own.
+
+    `decoding` yields the run's events. `history` are the messages before the input, whose own
+    messages are `own`. `save` keeps a response that has ended, and `forget` drops one that its
+    client never learned of. `parked` is called when a response ends while the run waits for
+    approvals. `decide` tells the people of a client's decision; it returns False if another one
+    came first. `attended` makes the later responses of a run that is driven again. `close` ends the
+    engine's session; it learns whether calls of the client are left open, and the forms in which a
+    follow-up may hold the run's messages. `place` is the request's place among those under way,
+    which a waiting run gives back.
+    """
+
+    def __init__(
+        self,
+        part: Part,
+        decoding: AsyncGenerator[RunEvent, None],
+        *,
+        attended: "Callable[[LiveRun, Attended], Part]",
+        decide: Callable[[Decision], Awaitable[bool]],
+        history: Sequence[Message],
+        own: Sequence[Message],
+        shown: Shown,
+        place: AbstractContextManager[None],
+        save: Callable[[Part], Awaitable[None]],
+        forget: Callable[[Part], Awaitable[None]],
+        parked: Callable[["LiveRun"], None],
+        close: Callable[[bool, Sequence[Sequence[Message]]], Awaitable[None]],
+        on_output: Callable[[], None],
+    ) -> None:
+        self.part = self._first = part
+        self._kept = part.kept
+        self._decoding = decoding if part.kept is None else part.kept.events(decoding)
+        self._made_again = attended
+        self._decide = decide
+        self._decisions: dict[str, Decision] = {}
+        """The client's decisions of an earlier process, by approval request."""
+        self._transcript = Transcript([*history, *own])
+        self._history_length = len(history)
+        self._asked_length = len(history) + len(own)
+        self._shown = shown
+        self._place: AbstractContextManager[None] | None = place
+        self._save = save
+        self._forget = forget
+        self._parked = parked
+        self._close = close
+        self._on_output = on_output
+        self._attended = asyncio.Event()
+        self._attended.set()
+        self._started = asyncio.Event()
+        self._is_cancelled = self._is_left = False
+        self._leaves_calls = False
+        self._has_malformed_call = False
+        self._has_released = False
+        self._asked: list[Pending] = []
+        """Items that wait for a person, and whose calls were not read yet."""
+        self._task = asyncio.create_task(self._run(), name=f"response {part.id}")
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether the run waits for approvals, and no response shows it."""
+        return not self._attended.is_set()
+
+    @property
+    def session(self) -> str:
+        """The name of the session of its tools."""
+        return self._first.id
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a later process can go on with the run."""
+        return self._kept is not None and self._kept.journal.goes_on
+
+    def when_ended(self, tell: Callable[["LiveRun"], None]) -> None:
+        """Call `tell` once the run is over."""
+        self._task.add_done_callback(lambda _: tell(self))
+
+    @property
+    def requests(self) -> dict[str, str]:
+        """The approval requests that are not decided: their ids, and the ids of their calls."""
+        calls = self.part.answer.calls.items()
+        return {call.request_id: call_id for call_id, call in calls if call.request_id is not None}
+
+    async def ask(self, item: Pending) -> None:
+        """Show an item that waits for a person as an approval request."""
+        if item.kind == "approval" and item.tool in self._shown.approved:
+            self._asked.append(item)
+            await self._show_asked()
+            decided = self._decisions.pop(approval_request_id(item.id), None)
+            if decided is not None:
+                await self._decide(decided)
+
+    async def _show_asked(self) -> None:
+        self._asked = [item for item in self._asked if not self._show(item)]
+        await self._park_if_waiting()
+
+    def _show(self, item: Pending) -> bool:
+        """Show an approval request; return False if its call was not read yet."""
+        answer = self.part.answer
+        request_id = approval_request_id(item.id)
+        if request_id in self.requests:
+            return True  # it was shown before the server was started again
+        called = [call_id for call_id, call in answer.calls.items() if call.name == item.tool]
+        waiting = [call_id for call_id in called if answer.calls[call_id].request_id is None]
+        if not waiting and self._kept is not None and self._kept.is_resumed:
+            waiting = called  # the earlier approval was lost with its process
+        if not waiting:
+            return False
+        asked = _parsed(item.arguments)
+        same = [each for each in waiting if _parsed(answer.calls[each].arguments) == asked]
+        asked_of = (same or waiting)[0]
+        if self._kept is not None:
+            self._kept.step({"asked": [asked_of, request_id, item.arguments]})
+        self.part.ask(asked_of, request_id, item.arguments)
+        return True
+
+    async def decide(self, decision: Decision) -> None:
+        """Tell the people of the client's decision about a call that waits."""
+        call_id = self.requests[decision.request_id]
+        self._set_denied(call_id, not decision.approve)
+        if self._kept is not None:
+            self._kept.step({"decided": asdict(decision)})
+        if not await self._decide(decision):  # another person decided first
+            self._set_denied(call_id, False)
+            if self._kept is not None:
+                self._kept.step({"undecided": call_id})
+
+    def _set_denied(self, call_id: str, denied: bool) -> None:
+        if (call := self.part.answer.calls.get(call_id)) is not None:
+            call.is_denied = denied
+
+    async def _repeat(self, step: dict[str, Any]) -> None:
+        """Repeat a step of the server's own, of a run that is driven again."""
+        try:
+            if "asked" in step:
+                call_id, request_id, arguments = step["asked"]
+                self.part.ask(call_id, request_id, arguments)
+                await self._park_if_waiting()
+            elif "decided" in step:
+                decision = Decision(**step["decided"])
+                self._decisions[decision.request_id] = decision
+                self._set_denied(self.requests[decision.request_id], not decision.approve)
+            elif "undecided" in step:
+                self._set_denied(step["undecided"], False)
+            else:
+                part = self._made_again(self, Attended.read(step["attended"]))
+                self._attend(part, nullcontext())
+        except (LookupError, ValueError, TypeError) as error:
+            raise BadJournal(f"a step of the run cannot be repeated: {error!r}") from None
+
+    def attend(self, part: Part, place: AbstractContextManager[None]) -> None:
+        """Go on with the run as the response `part`."""
+        if self._kept is not None:
+            self._kept.step({"attended": Attended.of(part).told()})
+        self._attend(part, place)
+
+    def _attend(self, part: Part, place: AbstractContextManager[None]) -> None:
+        if not part.covers_previous:
+            self._history_length = 0  # the new response continues none that holds the history
+        self.part = part
+        self._place = place
+        self._attended.set()
+
+    async def cancel(self) -> None:
+        """Break off the run for its client, and wait until it has ended."""
+        self._is_cancelled = True
+        await self.stop()
+
+    async def leave(self) -> None:
+        """Break off the run; with a journal, a later process goes on with it."""
+        self._is_left = True
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Break off the run, and wait until it has ended."""
+        await self._started.wait()  # a task that is cancelled before its begin runs no `finally`
+        self._task.cancel()
+        await self.ended()
+
+    async def ended(self) -> None:
+        """Wait until the run is over, and what is kept of it is stored."""
+        await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        self._started.set()
+        error: Exception | None = None
+        try:
+            await self._read()
+            if self._kept is None or await self._kept.is_ours():
+                # Before the last event, which the client may answer with the next request.
+                await self._release(self._answers())
+                await self._end(self._complete)
+                self._finish()
+                return
+        except asyncio.CancelledError:
+            pass
+        except Exception as raised:
+            error = raised
+        # A second cancellation must leave no session in the engine and no run in the journal.
+        await asyncio.shield(self._break_off(error))
+
+    async def _break_off(self, error: Exception | None) -> None:
+        """End a run that has failed, that was cancelled, or that another server has (None).
+
+        Its journal stays only if another process goes on with it.
+        """
+        is_left = error is None and self._is_left and self.goes_on
+        try:
+            await self._release()
+        finally:
+            if is_left or (self._kept is not None and self._kept.journal.taken_over):
+                self.part.feed.end(_goes_on(self.part))
+            else:
+                await self._give_up(error)
+
+    async def _give_up(self, error: Exception | None) -> None:
+        """End the response, and the journal even if the response cannot be kept."""
+        stopped = ApiError(503, "The server stopped before the response was complete.")
+        try:
+            if error is None and self._is_cancelled:
+                await self._end(self.part.answer.cancel)
+            else:
+                await self._fail(error or stopped)
+        finally:
+            self._finish()
+            if not self.part.feed.is_ended:
+                self.part.feed.end(from_exception(error or stopped))
+
+    def _finish(self) -> None:
+        if self._kept is not None:
+            self._kept.journal.finish()
+
+    async def _read(self) -> None:
+        try:
+            async with aclosing(self._decoding) as events:
+                async for event in events:
+                    if isinstance(event, dict):
+                        await self._repeat(event)
+                        continue
+                    await self._attendance()
+                    self._transcript.take(event)
+                    await self._take(event)
+        except LimitReached as limit:
+            # A turn that ended with a call used up the tokens. The response is incomplete.
+            if limit.limit != "max_tokens":
+                raise
+            self.part.answer.cut()
+
+    async def _take(self, event: RunEvent) -> None:
+        if isinstance(event, RunEnded):
+            self._leaves_calls = event.reason == "calls"
+        self._has_malformed_call |= isinstance(event, CallMalformed)
+        if self.part.take(event):
+            self._on_output()
+        await self._show_asked()
+
+    async def _park_if_waiting(self) -> None:
+        """End the response if the run can only go on with approvals."""
+        if self.is_parked or not self.part.answer.waits:
+            return
+        self._attended.clear()
+        settled = copy.deepcopy(self._transcript)
+        settled.settle()
+        self._leave_place()
+        self._parked(self)
+        part, messages = self.part, settled.messages[self._history_length :]
+        await asyncio.shield(part.end(self._complete, messages, self._save))
+
+    async def _attendance(self) -> None:
+        """Wait until a response shows the run; raise TimeoutError if none comes."""
+        if self.is_parked:
+            async with asyncio.timeout(UNATTENDED_SECONDS):
+                await self._attended.wait()
+
+    def _complete(self) -> list[Event]:
+        return self.part.answer.end(time.time())
+
+    async def _end(self, finish: Callable[[], list[Event]]) -> None:
+        if not self.is_parked:  # the last response of a run that waits has ended already
+            await self.part.end(finish, self._messages(self._history_length), self._save)
+
+    async def _fail(self, error: Exception) -> None:
+        if self.is_parked:
+            return
+        if isinstance(error, BadJournal):
+            error = ApiError(500, f"The response cannot go on: {error}.", code="journal")
+        told = from_exception(error)
+        if isinstance(error, ContextOverflow):
+            told.param = "input"
+        messages = self._messages(self._history_length)
+        # The client learns of a response that has not begun by an error with a status.
+        save = self._save if self.part.answer.has_begun else self._forget
+        await self.part.end(partial(self.part.answer.fail, told), messages, save, told)
+
+    def _messages(self, first: int) -> list[Message]:
+        """Return the messages of the input and of the run, as a client would send them again.
+
+        `first` is the number of the first message wanted.
+        """
+        self._transcript.settle()
+        messages = list(self._transcript.messages[first:])
+        if self._has_malformed_call and not self._shown.pausing:
+            # The response shows the text of such a call, or a call of the client.
+            asked = self._transcript.messages[first : self._asked_length]
+            return [*asked, *messages_of(self.part.stored().output)]
+        if self._leaves_calls and self._shown.pausing:
+            _keep_calls_of_client(messages, self._shown.client)
+        elif self._leaves_calls:
+            _drop_results(messages)
+        return messages
+
+    def _answers(self) -> list[list[Message]]:
+        """Return the messages of the run in the forms in which a follow-up may send them.
+
+        A request that names the response has the messages of the run, also those of calls that
+        the output does not show. A client that sends the items again has the output.
+        """
+        answers = [self._messages(self._asked_length)]
+        if self.part is self._first:
+            answers.append(messages_of(self.part.stored().output))
+        return answers
+
+    async def _release(self, answers: Sequence[Sequence[Message]] = ()) -> None:
+        """Give back the place and the engine's session, once."""
+        self._leave_place()
+        if not self._has_released:
+            self._has_released = True
+            await self._close(self._leaves_calls, answers)
+
+    def _leave_place(self) -> None:
+        if self._place is not None:
+            place, self._place = self._place, None
+            place.__exit__(None, None, None)
+
+
+def _goes_on(part: Part) -> ApiError:
+    return ApiError(
+        503,
+        f"The server stopped before the response {part.id} was complete. It goes on after the "
+        f"restart: get it by GET /v1/responses/{part.id}.",
+        code="server_stopped",
+    )
+
+
+def _drop_results(messages: list[Message]) -> None:
+    """Remove the results of the last turn, whose calls the client will answer."""
+    while messages and messages[-1]["role"] == "tool":
+        messages.pop()
+
+
+def _keep_calls_of_client(messages: list[Message], client_tools: Collection[str]) -> None:
+    """Remove from the last turn the results, and the calls by the server that were dropped."""
+    _drop_results(messages)
+    last: dict[str, Any] = dict(messages.pop())
+    calls = last.get("tool_calls", ())
+    last["tool_calls"] = [call for call in calls if call["function"]["name"] in client_tools]
+    messages.append(last)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+class Decoding:
+    """The decoding of one response: its session, which a shortened conversation opens again."""
+
+    def __init__(self, state: State, plan: Plan, part: Part, headers: Mapping[str, str]) -> None:
+        self.run: LiveRun | None = None
+        self._state = state
+        self._plan = apart(state, plan)
+        self._kept = part.kept
+        self._name = part.id
+        self._shortens = part.answer.resource.request.truncation == "auto"
+        self._headers = headers
+        self._session = self._opened(self._plan)
+
+    def _opened(self, plan: Plan) -> EngineSession:
+        log = None if self._kept is None else self._kept.journal
+        return self._state.engine.open(plan.spec, log)
+
+    async def events(self) -> AsyncGenerator[RunEvent, None]:
+        """Yield the run's events; tell the run of items that wait for a person."""
+        people = self._state.people
+        watching = pending_told(people, self._name, self._plan.registry, self._tell)
+        async with watching:
+            plan = self._plan
+            while True:
+                decoding = self._decoded(plan)
+                try:
+                    async with aclosing(decoding) as events:
+                        async for event in events:
+                            self._shortens = False
+                            yield event
+                    return
+                except ContextOverflow:
+                    shorter = self._shortened(plan)
+                    if shorter is None:
+                        raise
+                    plan = shorter
+                    await self._session.close()
+                    self._session = self._opened(plan)
+
+    def _decoded(self, plan: Plan) -> AsyncGenerator[RunEvent, None]:
+        return decode(self._state, plan, self._session, self._name, self._headers, self._kept)
+
+    def _shortened(self, plan: Plan) -> Plan | None:
+        """Return the plan with fewer messages, or None if the run must not be tried again."""
+        messages = shortened(plan.messages) if self._shortens else None
+        return None if messages is None else replace(plan, messages=tuple(messages))
+
+    async def close(self, leaves_calls: bool, answers: Sequence[Sequence[Message]]) -> None:
+        """Close the engine's session; a follow-up that holds one of `answers` continues from it."""
+        for answer in answers:
+            if answer and answer[-1]["role"] == "assistant":
+                await self._session.remember(answer)
+        await self._session.close(follow_up=leaves_calls)
+
+    async def _tell(self, item: Pending) -> None:
+        if self.run is not None:
+            await self.run.ask(item)

@@ -1,0 +1,285 @@
+"""The schema of a request to `/v1/responses`.
+
+A field that is not listed here is refused. These fields have no effect on the answer, and a
+response returns them: `metadata`, `prompt_cache_key`, `reasoning.summary`, `safety_identifier`,
+`user` and `text.verbosity`. These have no effect at all: `service_tier`, `stream_options`,
+`prompt_cache_retention`, `prompt_cache_options` and `client_metadata`.
+"""
+
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from caesura.runtime.server.http.errors import invalid
+from caesura.runtime.server.request.fields import Listed, NotEmpty, Part, Priority, Strict
+from caesura.runtime.server.request.output import valid_schema
+from caesura.runtime.server.request.sampling import SamplingFields
+from caesura.runtime.server.request.template import TemplateVariables, template_variables
+from caesura.runtime.server.request.validation import in_words
+from caesura.runtime.server.responses.items import LEFT_OUT, items_of
+from caesura.runtime.server.responses.store.records import Item
+from caesura.runtime.server.responses.tools import (
+    CustomTool,
+    NamespaceTool,
+    OtherTool,
+    ToolChoice,
+    Tools,
+)
+from caesura.scheduler.messages import Sampling, TextFormat
+
+Body = TypeVar("Body", bound=BaseModel)
+
+MAX_METADATA_PAIRS = 16
+MAX_METADATA_KEY_CHARACTERS = 64
+MAX_METADATA_VALUE_CHARACTERS = 512
+LOGPROBS = "message.output_text.logprobs"
+
+Includable = Literal[
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "message.output_text.logprobs",
+    "reasoning.encrypted_content",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+]
+"""Most of these concern items that no response of this server has."""
+Metadata = Annotated[
+    dict[
+        Annotated[str, Field(max_length=MAX_METADATA_KEY_CHARACTERS)],
+        Annotated[str, Field(max_length=MAX_METADATA_VALUE_CHARACTERS)],
+    ],
+    Field(max_length=MAX_METADATA_PAIRS),
+]
+
+
+def _identified(value: object) -> object:
+    return value.get("id") if isinstance(value, dict) else value
+
+
+class Reasoning(Part):
+    """What the client asks of the model's thinking."""
+
+    effort: str | None = None
+    summary: str | None = None
+
+
+class Format(Part):
+    """The form of the answer's text."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: str | None = None
+    description: str | None = None
+    schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
+    strict: bool | None = None
+
+    @model_validator(mode="after")
+    def _has_schema(self) -> Self:
+        if self.type == "json_schema" and (self.schema_ is None or not self.name):
+            raise ValueError("a json_schema needs a name and a schema")
+        return self
+
+    @field_validator("schema_")
+    @classmethod
+    def _valid(cls, schema: Any) -> Any:
+        return schema if schema is None else valid_schema(schema)
+
+    def constraint(self) -> TextFormat | None:
+        """Return the format for the engine, or None for free text."""
+        if self.type == "json_schema":
+            return TextFormat("json_schema", self.schema_)
+        return TextFormat("json_object") if self.type == "json_object" else None
+
+    def public(self) -> dict[str, Any]:
+        """Return the format as a response tells it."""
+        if self.type != "json_schema":
+            return {"type": self.type}
+        return {
+            "type": self.type,
+            "name": self.name,
+            "description": self.description,
+            "schema": self.schema_,
+            "strict": bool(self.strict),
+        }
+
+
+class Text(Part):
+    """Settings of the answer's text."""
+
+    format: Format | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+
+
+class Continued(Strict):
+    """The fields of a request that tell its input, and what came before it."""
+
+    input: Any = None
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    conversation: Annotated[str | None, BeforeValidator(_identified)] = None
+
+
+class Prompt(Continued):
+    """The fields of a request that make up the model's prompt."""
+
+    tools: Tools = []
+    tool_choice: ToolChoice | None = None
+    server_tools: Annotated[list[str], Listed] = []
+    text: Text | None = None
+    reasoning: Reasoning | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    parallel_tool_calls: bool | None = None
+    chat_template_kwargs: TemplateVariables | None = None
+
+    def template(self) -> dict[str, Any]:
+        """Return the variables for the model's chat template."""
+        effort = None if self.reasoning is None else self.reasoning.effort
+        return template_variables(effort, self.chat_template_kwargs)
+
+
+class ResponseRequest(Prompt, SamplingFields):
+    """The body of `POST /v1/responses`.
+
+    `server_tools` is Caesura's own field, as in chat completions. `cache_salt` and `priority` are
+    those of chat completions too.
+    """
+
+    model: str
+    include: Annotated[list[Includable], Listed] = []
+    metadata: Metadata | None = None
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_tool_calls: Annotated[int, Field(ge=1)] | None = None
+    cache_salt: NotEmpty | None = None
+    priority: Priority = 0
+    stream: bool | None = None
+    store: bool | None = None
+    background: bool | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    prompt_cache_options: dict[str, Any] | None = None
+    service_tier: str | None = None
+    stream_options: dict[str, Any] | None = None
+    client_metadata: dict[str, Any] | None = None
+
+    @property
+    def who(self) -> str | None:
+        """The client's user; OpenAI's newer field stands in for `user`."""
+        return self.user or self.safety_identifier
+
+    @property
+    def stored(self) -> bool:
+        """Whether the response is stored, which is the default."""
+        return self.store is not False
+
+    def sampling(self) -> Sampling:
+        """Return the sampling settings."""
+        logprobs = LOGPROBS in self.include
+        return self.sampling_with(self.max_output_tokens, logprobs, self._constraint())
+
+    @property
+    def format(self) -> Format | None:
+        """The form of the answer's text, or None if the request leaves it out."""
+        return None if self.text is None else self.text.format
+
+    def _constraint(self) -> TextFormat | None:
+        if self.structured_outputs is not None:
+            return self.structured_outputs.text()
+        return None if self.format is None else self.format.constraint()
+
+
+class TokenCountRequest(Prompt):
+    """The body of `POST /v1/responses/input_tokens`; without `model` the served one is meant."""
+
+    model: str | None = None
+
+
+class CompactRequest(Continued):
+    """The body of `POST /v1/responses/compact`; `prompt_cache_key` has no effect."""
+
+    model: str
+    prompt_cache_key: str | None = None
+
+
+def parse(body: bytes | str) -> tuple[ResponseRequest, list[Item]]:
+    """Return the request in a body, and its items; raise an `ApiError` for a wrong field."""
+    request = parsed_as(ResponseRequest, body)
+    refuse_unsupported(request)
+    return request, items_of(request.input)
+
+
+def parse_count(body: bytes) -> tuple[TokenCountRequest, list[Item]]:
+    """Return the request for a count of tokens, and its items; raise an `ApiError`."""
+    request = parsed_as(TokenCountRequest, body)
+    _refuse_tools(request)
+    return request, items_of(request.input)
+
+
+def parse_compact(body: bytes) -> tuple[CompactRequest, list[Item]]:
+    """Return the request for a compaction, and its items; raise an `ApiError`."""
+    request = parsed_as(CompactRequest, body)
+    return request, items_of(request.input)
+
+
+def parsed_as(kind: type[Body], body: bytes | str) -> Body:
+    """Return a body as `kind`; raise an `ApiError` that names the wrong field."""
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        raise in_words(error) from None
+
+
+def refuse_unsupported(request: ResponseRequest) -> None:
+    """Raise `ApiError` for fields that exclude each other, and for tools of another kind."""
+    if request.previous_response_id is not None and request.conversation is not None:
+        message = "previous_response_id and conversation exclude each other: send one of them."
+        raise invalid(message, "previous_response_id")
+    if request.background and not request.stored:
+        message = "background needs store: leave store out or send true, got false."
+        raise invalid(message, "background")
+    if request.structured_outputs is not None and request.format is not None:
+        message = "structured_outputs and text.format exclude each other: send one of them."
+        raise invalid(message, "structured_outputs")
+    if request.top_logprobs and LOGPROBS not in request.include:
+        raise invalid(f"top_logprobs needs {LOGPROBS!r} in include beside it.", "top_logprobs")
+    _refuse_tools(request)
+
+
+def _refuse_tools(request: Prompt) -> None:
+    for number, tool in enumerate(request.tools):
+        if isinstance(tool, OtherTool) and tool.hosted is None:
+            field = f"tools[{number}].type"
+            raise invalid(
+                f"{field}: tools of type {tool.type[:40]!r} are not supported; send function, "
+                "custom, namespace, or mcp with this server's label.",
+                field,
+            )
+
+
+def left_out(request: Prompt) -> list[str]:
+    """Return what a request has that is not here and is left out, each kind once.
+
+    These are OpenAI's own tools, items of such tools in the input, and grammars of custom tools.
+    """
+    told: dict[str, None] = {}
+    for tool in request.tools:
+        if isinstance(tool, OtherTool):
+            told[f"tool {tool.hosted}"] = None
+        inner = tool.tools if isinstance(tool, NamespaceTool) else [tool]
+        for each in inner:
+            if isinstance(each, CustomTool) and each.grammar:
+                told[f"grammar of {each.name}"] = None
+    for item in request.input if isinstance(request.input, list) else ():
+        kind = item.get("type") if isinstance(item, dict) else None
+        if isinstance(kind, str) and kind in LEFT_OUT:
+            told[f"item {kind}"] = None
+    return list(told)

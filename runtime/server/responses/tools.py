@@ -1,0 +1,243 @@
+"""The tools and the tool choice of a request, in the forms of the Responses API."""
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from caesura.runtime.server.request.fields import MAX_TOOLS, Listed, Name, Part
+from caesura.runtime.server.responses.custom import parameters
+from caesura.runtime.server.responses.messages import NAMESPACE_SEPARATOR
+from caesura.scheduler.messages import ToolSpec
+
+SERVER_LABEL = "caesura"
+"""The `server_label` under which a request names this server's own tools."""
+FOREIGN = ("server_url", "connector_id", "tunnel_id", "authorization", "headers")
+"""Fields of `mcp` tools that lie on another server."""
+
+
+class FunctionTool(Part):
+    """A tool that the client runs itself."""
+
+    type: Literal["function"] = "function"
+    name: Name
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+    def spec(self, namespace: str | None = None) -> ToolSpec:
+        """Return the tool in the engine's form, under the flat name of its namespace."""
+        flat = f"{namespace}{NAMESPACE_SEPARATOR}{self.name}" if namespace else self.name
+        function = {
+            "name": flat,
+            "description": self.description or "",
+            "parameters": self.parameters or {"type": "object", "properties": {}},
+        }
+        return {"type": "function", "function": function}
+
+    def public(self) -> dict[str, Any]:
+        """Return the tool as a response tells it, with every key that clients require."""
+        return self.model_dump() | {"strict": bool(self.strict)}
+
+
+class Grammar(Part):
+    """What the input of a custom tool may be; a grammar is told the model and not enforced."""
+
+    type: Literal["text", "grammar"]
+    syntax: str | None = None
+    definition: str | None = None
+
+
+class CustomTool(Part):
+    """A tool that the client runs itself on a free text; the model sees a function of one text."""
+
+    type: Literal["custom"]
+    name: Name
+    description: str | None = None
+    format: Grammar | None = None
+
+    @property
+    def strict(self) -> bool:
+        """Whether calls follow the parameters' schema."""
+        return False
+
+    @property
+    def grammar(self) -> str | None:
+        """The grammar of the input, or None for free text."""
+        return None if self.format is None else self.format.definition
+
+    def spec(self, namespace: str | None = None) -> ToolSpec:
+        """Return the tool in the engine's form, under the flat name of its namespace."""
+        told = [self.description or ""]
+        if self.format is not None and self.grammar:
+            syntax = self.format.syntax or "following"
+            told.append(f"The input has to follow this grammar ({syntax}):\n{self.grammar}")
+        text = "\n\n".join(filter(None, told))
+        function = FunctionTool(name=self.name, description=text, parameters=parameters())
+        return function.spec(namespace)
+
+    def public(self) -> dict[str, Any]:
+        """Return the tool as a response tells it."""
+        form = (
+            {"type": "text"} if self.format is None else self.format.model_dump(exclude_none=True)
+        )
+        return {**self.model_dump(), "description": self.description or "", "format": form}
+
+
+def _is_custom(tool: Any) -> str:
+    kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
+    return CustomTool.__name__ if kind == "custom" else FunctionTool.__name__
+
+
+ClientTool = Annotated[
+    Annotated[FunctionTool, Tag(FunctionTool.__name__)]
+    | Annotated[CustomTool, Tag(CustomTool.__name__)],
+    Discriminator(_is_custom),
+]
+
+
+class NamespaceTool(Part):
+    """A group of the client's tools; the model sees each as `<namespace>__<name>`."""
+
+    type: Literal["namespace"]
+    name: Name
+    description: str | None = None
+    tools: Annotated[list[ClientTool], Field(max_length=MAX_TOOLS)]
+
+    def public(self) -> dict[str, Any]:
+        """Return the tool as a response tells it."""
+        told = [tool.public() for tool in self.tools]
+        return {
+            "type": self.type,
+            "name": self.name,
+            "description": self.description or "",
+            "tools": told,
+        }
+
+
+class ToolFilter(Part):
+    """A selection of tools by their names."""
+
+    tool_names: list[str] = []
+
+
+class ApprovalFilter(Part):
+    """The tools whose calls always, or never, need an approval."""
+
+    always: ToolFilter | None = None
+    never: ToolFilter | None = None
+
+
+class ServerTools(Part):
+    """Tools of this server, named in the form of an MCP server."""
+
+    type: Literal["mcp"]
+    server_label: str
+    allowed_tools: list[str] | ToolFilter | None = None
+    require_approval: Literal["always", "never"] | ApprovalFilter | None = None
+    server_url: str | None = None
+    connector_id: str | None = None
+    tunnel_id: str | None = None
+    authorization: str | None = None
+    headers: dict[str, str] | None = None
+
+    @property
+    def names(self) -> list[str] | None:
+        """The allowed tools, or None for all of them."""
+        if isinstance(self.allowed_tools, ToolFilter):
+            return self.allowed_tools.tool_names
+        return self.allowed_tools
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the tools lie on another server."""
+        return any(getattr(self, name) is not None for name in FOREIGN)
+
+    def asks_approval(self, name: str) -> bool:
+        """Return whether the request wants to approve each call of the tool `name` itself."""
+        asked = self.require_approval
+        if isinstance(asked, ApprovalFilter):
+            return asked.always is not None and name in asked.always.tool_names
+        return asked == "always"
+
+    def public(self) -> dict[str, Any]:
+        """Return the tool as a response tells it."""
+        return self.model_dump(exclude=set(FOREIGN), exclude_none=True)
+
+
+HOSTED = re.compile(
+    "(apply_patch|code_interpreter|computer(_use)?|file_search|image_generation|local_shell"
+    "|programmatic_tool_calling|shell|tool_search|web_search)(_preview)?([-_0-9]*)"
+)
+"""The types of OpenAI's own tools, which are left out; some have a date behind them."""
+
+
+class OtherTool(Part):
+    """A kind of tool that this server does not have."""
+
+    type: str
+
+    @property
+    def hosted(self) -> str | None:
+        """The type without a date if it is one of OpenAI's own, or None."""
+        found = HOSTED.fullmatch(self.type)
+        return None if found is None else found[1]
+
+
+_KINDS = {
+    "custom": CustomTool.__name__,
+    "function": FunctionTool.__name__,
+    "namespace": NamespaceTool.__name__,
+    "mcp": ServerTools.__name__,
+}
+
+
+def _kind(tool: Any) -> str:
+    kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
+    return _KINDS.get(kind, OtherTool.__name__) if isinstance(kind, str) else OtherTool.__name__
+
+
+Tool = Annotated[
+    Annotated[FunctionTool, Tag(FunctionTool.__name__)]
+    | Annotated[CustomTool, Tag(CustomTool.__name__)]
+    | Annotated[NamespaceTool, Tag(NamespaceTool.__name__)]
+    | Annotated[ServerTools, Tag(ServerTools.__name__)]
+    | Annotated[OtherTool, Tag(OtherTool.__name__)],
+    Discriminator(_kind),
+]
+
+
+class ChosenFunction(Part):
+    """`tool_choice`: one tool of the client's, which the model has to call."""
+
+    type: Literal["function", "custom"]
+    name: Name
+
+
+class ChosenHosted(Part):
+    """`tool_choice`: one of OpenAI's own tools, none of which is here."""
+
+    type: Annotated[str, Field(pattern=f"^{HOSTED.pattern}$")]
+
+
+class ChosenServerTool(Part):
+    """`tool_choice`: this server's tools, or one of them."""
+
+    type: Literal["mcp"]
+    server_label: str
+    name: Name | None = None
+
+
+Chosen = ChosenFunction | ChosenServerTool | ChosenHosted
+
+
+class AllowedTools(Part):
+    """`tool_choice`: the tools that the model may call, out of those that it is shown."""
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"] = "auto"
+    tools: Annotated[list[Chosen], Field(min_length=1)]
+
+
+Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS), Listed]
+ToolChoice = Literal["none", "auto", "required"] | Chosen | AllowedTools
