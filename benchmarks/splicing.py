@@ -18,9 +18,9 @@ from rich.table import Table
 
 from caesura.scheduler.answers import Answers
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
-from caesura.scheduler.vllm.client.render import Renderer
-from caesura.scheduler.vllm.client.render_threads import RenderThreads
-from caesura.scheduler.vllm.client.splice import Splicer
+from caesura.scheduler.vllm.client.rendering.render import Renderer
+from caesura.scheduler.vllm.client.rendering.splice import Splicer
+from caesura.scheduler.vllm.client.rendering.threads import RenderThreads
 from tests.formats.rendering import Call, glm, hermes, llama3_json
 from tests.scheduler.real_templates import ENDS, renderer_of
 

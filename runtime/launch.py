@@ -184,7 +184,7 @@ def _parsed(arguments: Sequence[str], serves: bool) -> tuple[Mapping[str, Any], 
         from caesura.scheduler.vllm.client.launch import parse_engine_args
 
         return parse_engine_args(arguments), {}
-    from caesura.scheduler.vllm.api_server.options import parse_serve_options
+    from caesura.scheduler.vllm.client.options import parse_serve_options
 
     options = parse_serve_options(arguments)
     return options.engine, options.server
@@ -200,10 +200,8 @@ async def vllm_server(engine: Engine) -> AsyncIterator[VllmServer | None]:
     if not _is_real(engine):
         yield None
         return
-    from caesura.scheduler.vllm.api_server.alone import parses_alone
-    from caesura.scheduler.vllm.api_server.app import RenewedApp
-    from caesura.scheduler.vllm.api_server.splicing import server_splicing
-    from caesura.scheduler.vllm.api_server.tapped import salted, tapped
+    from caesura.scheduler.vllm.client.api_server import RenewedApp, parses_alone, server_splicing
+    from caesura.scheduler.vllm.client.tapped_llm import salted, tapped
 
     real = _real(engine)
     app = RenewedApp(real)
@@ -235,7 +233,7 @@ def cause_of_death(engine: Engine) -> str:
     """Return how the processes of a dead engine ended, or an empty text if that is not known."""
     if not _is_real(engine):
         return ""
-    from caesura.scheduler.vllm.client.recovery.ends import ends_of
+    from caesura.scheduler.vllm.client.process import ends_of
 
     return ends_of(_real(engine).llm)
 
@@ -272,14 +270,14 @@ async def calibrate(
     `progress` is called with the completed share, from 0 to 1, and the current measurement.
     Raises `UsageError` for an engine that cannot be measured, and `EngineFailed`.
     """
-    from caesura.scheduler.vllm.client.measuring import measure
+    from caesura.scheduler.vllm.client.measurement import measure
 
     return await measure(_real(engine), quick, progress)
 
 
 async def adopt(engine: Engine, calibration: Calibration) -> None:
     """Make the scheduler of a running engine use a calibration."""
-    from caesura.scheduler.vllm.client.measuring import adopt
+    from caesura.scheduler.vllm.client.measurement import adopt
 
     await adopt(_real(engine), calibration)
 
@@ -348,7 +346,7 @@ async def facts_of(engine: Engine) -> dict[str, Any]:
 
 def server_around(engine: "VllmEngine", app: "ASGIApp") -> VllmServer:
     """Return vLLM's own HTTP application, which listens, and in which Caesura's routes are."""
-    from caesura.scheduler.vllm.api_server.alone import parses_alone
+    from caesura.scheduler.vllm.client.api_server import parses_alone
 
     alone = parses_alone(engine)
     return VllmServer(app, engine.max_characters, parses_alone=alone, listens=True)
@@ -380,9 +378,9 @@ def facts_of_model(model: str, formats: Sequence[str] | None) -> ModelFacts:
     `formats` are those that a user has named. Raises `UsageError` for a model without a readable
     tokenizer and for unknown formats.
     """
-    from caesura.scheduler.vllm import model_facts
+    from caesura.scheduler.vllm.client import model_formats
 
-    return model_facts.facts_of_model(model, None if formats is None else tuple(formats))
+    return model_formats.facts_of_model(model, None if formats is None else tuple(formats))
 
 
 def _is_real(engine: Engine) -> bool:

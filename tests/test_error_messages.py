@@ -22,7 +22,7 @@ MAX_WITHOUT_VALUE = {
     "runtime/testing/scripted_engine.py": 1,
     "runtime/tracing/setup.py": 1,
     "runtime/whatif/replays.py": 1,
-    "scheduler/vllm/client/measuring/measure.py": 1,
+    "scheduler/vllm/client/measurement.py": 1,
     "scheduler/vllm/client/session.py": 3,
     "simulator/study/pool.py": 4,
     "tools/people/ask.py": 2,

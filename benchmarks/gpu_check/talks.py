@@ -17,7 +17,7 @@ from benchmarks.gpu_check.engines import greedy, outputs_of
 from benchmarks.handling.drive import resume_of
 from benchmarks.handling.model import WORDS
 from caesura.intercept.calls.watch import WatchPlan
-from caesura.scheduler.vllm.client.live import LiveRequest
+from caesura.scheduler.vllm.client.request import LiveRequest
 from caesura.scheduler.vllm.wire import WATCH_KEY
 
 TIE = 0.05

@@ -19,7 +19,7 @@ from benchmarks.handling.model import CALLS, END, WORDS
 from benchmarks.handling.records import SegmentRecord, SessionRecord
 from benchmarks.handling.workload import Segment, Session
 from caesura.intercept.calls.watch import WatchPlan
-from caesura.scheduler.vllm.client.live import LiveRequest
+from caesura.scheduler.vllm.client.request import LiveRequest
 from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
 
 BARRED = dict.fromkeys(range(WORDS.start), -100.0)

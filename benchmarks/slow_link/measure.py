@@ -20,8 +20,7 @@ from caesura.intercept.kv.costs import CostModel
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.vllm import CaesuraScheduler
 from caesura.scheduler.vllm.client.engine import VllmEngine
-from caesura.scheduler.vllm.client.measuring import measure
-from caesura.scheduler.vllm.client.measuring.traffic import PausedSession, Traffic
+from caesura.scheduler.vllm.client.measurement import PausedSession, Traffic, measure
 
 BLOCKS = 400
 MODEL = "25m"

@@ -18,7 +18,7 @@ from benchmarks.handling.workload import Segment, Session
 from benchmarks.validate.steps import RecordingScheduler, Row, new_rows, overhead, read_rows
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.vllm.client.engine import VllmEngine
-from caesura.scheduler.vllm.client.measuring import adopt, measure
+from caesura.scheduler.vllm.client.measurement import adopt, measure
 
 ALONE = 12
 """Requests that are served one by one, to see what a segment spends outside of the engine."""

@@ -5,7 +5,7 @@ The adapter does not patch vLLM. It uses `scheduler_cls`, `SamplingParams.extra_
 """
 
 # ruff: noqa: E402
-from caesura.scheduler.vllm.client.recovery.orphan import end_with_parent
+from caesura.scheduler.vllm.orphan import end_with_parent
 
 # Before the slow imports: an engine whose parent is killed from here on ends within seconds.
 end_with_parent()

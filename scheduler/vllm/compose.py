@@ -34,10 +34,10 @@ from caesura.scheduler.settings import Settings
 from caesura.scheduler.slo import Slo
 from caesura.scheduler.vllm.call_detection import CallDetector
 from caesura.scheduler.vllm.call_stop import CallStops
-from caesura.scheduler.vllm.client.recovery.orphan import end_with_parent
 from caesura.scheduler.vllm.control.commands import Commands, ControlPort, EngineControl, with_link
 from caesura.scheduler.vllm.engine_state import EngineState, engine_state_of
 from caesura.scheduler.vllm.history_file import HistoryFile, file_of_engine
+from caesura.scheduler.vllm.orphan import end_with_parent
 from caesura.scheduler.vllm.paused.chunking import Chunking
 from caesura.scheduler.vllm.paused.follow_ups import FollowUps
 from caesura.scheduler.vllm.paused.manager import PausedKVManager

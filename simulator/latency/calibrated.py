@@ -11,7 +11,7 @@ from caesura.intercept.kv.costs import CostModel
 from caesura.scheduler.calibration import fit
 from caesura.simulator.machine import LatencyModel, StepShape
 
-# The grid of `scheduler/vllm/client/measuring/steps.py`, for an engine with these limits.
+# The grid of `scheduler/vllm/client/measurement.py`, for an engine with these limits.
 MAX_TOKENS = 2048
 MAX_SEQUENCES = 256
 LONGEST = 8192

@@ -19,7 +19,7 @@ from caesura.runtime.launch import start_engine
 from caesura.scheduler.errors import EngineFailed
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine
-from caesura.scheduler.vllm.client.measuring import adopt, measure
+from caesura.scheduler.vllm.client.measurement import adopt, measure
 from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.tools import calculator
 

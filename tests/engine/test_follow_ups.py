@@ -10,8 +10,8 @@ from caesura.intercept.calls.events import CallFinished, Event, TextDelta, TurnE
 from caesura.runtime.launch import CPU_BLOCK_SIZE
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine
+from caesura.scheduler.vllm.client.rendering.splice import Splicer
 from caesura.scheduler.vllm.client.session import VllmSession
-from caesura.scheduler.vllm.client.splice import Splicer
 from caesura.tools import calculator
 from tests.scheduler.real_templates import TEMPLATES
 

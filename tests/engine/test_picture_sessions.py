@@ -10,7 +10,7 @@ from caesura.runtime.errors import UsageError
 from caesura.runtime.launch import start_engine
 from caesura.scheduler.messages import CallRule, Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine
-from caesura.scheduler.vllm.client.media.prompt import Media
+from caesura.scheduler.vllm.client.rendering.media import Media
 
 from .killing import kill
 from .seeing import PLACEHOLDERS, shown, vision_model

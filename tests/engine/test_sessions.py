@@ -12,7 +12,7 @@ from caesura.intercept.calls.events import CallFinished, Event, TextDelta, TurnE
 from caesura.runtime.errors import ContextOverflow, RequestAborted, UsageError
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine
-from caesura.scheduler.vllm.client.live import LiveRequest
+from caesura.scheduler.vllm.client.request import LiveRequest
 from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.tools import calculator
 

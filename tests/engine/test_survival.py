@@ -23,7 +23,7 @@ from caesura.runtime.launch import start_engine
 from caesura.scheduler.errors import EngineFailed
 from caesura.scheduler.messages import CallRule, Message, Sampling, SessionSpec, TextFormat
 from caesura.scheduler.session_log import LoggedTurn, MemoryLog, SessionLog
-from caesura.scheduler.vllm.api_server.app import RenewedApp
+from caesura.scheduler.vllm.client.api_server import RenewedApp
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.tools import calculator
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from caesura.scheduler.vllm.client.render import Renderer
+from caesura.scheduler.vllm.client.rendering.render import Renderer
 from tests.formats.world import END, MARKERS, byte_characters, byte_level, harmony_tokenizer
 
 

@@ -4,8 +4,7 @@ import pytest
 
 from caesura.intercept.calls.events import ArgumentsDelta, CallStarted
 from caesura.intercept.calls.formats import TURN_FORMATS
-from caesura.scheduler.vllm.client.parsing.announcing import MAX_CHARACTERS, Announcer
-from caesura.scheduler.vllm.client.parsing.reading import CallReader
+from caesura.scheduler.vllm.client.parsing.reading import MAX_CHARACTERS, Announcer, CallReader
 from tests.formats.cases import TOOLS
 from tests.formats.world import Outcome, decode, stand_in
 

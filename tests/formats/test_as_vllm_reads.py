@@ -9,7 +9,7 @@ from vllm.tool_parsers import ToolParserManager
 
 from caesura.intercept.calls.formats import NAMES
 from caesura.intercept.calls.watch import Verdict
-from caesura.scheduler.vllm.client.parsing.names import ROWS
+from caesura.scheduler.vllm.client.model_formats import ROWS
 from tests.formats.bfcl_data import Turn
 from tests.formats.rendering import RENDER, Unwritable
 from tests.formats.test_bfcl import sample

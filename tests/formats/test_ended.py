@@ -17,9 +17,9 @@ from caesura.intercept.calls.formats import BY_PARSER, by_parser, turn_format
 from caesura.intercept.calls.watch import Verdict
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import SessionSpec
-from caesura.scheduler.vllm.client.parsing.ended import EndedTurn, for_whole_turns
-from caesura.scheduler.vllm.client.parsing.names import load_plugin, named_formats, with_parser
-from caesura.scheduler.vllm.client.render_threads import MAX_INLINE_CHARACTERS
+from caesura.scheduler.vllm.client.model_formats import load_plugin, named_formats, with_parser
+from caesura.scheduler.vllm.client.parsing.whole import EndedTurn, for_whole_turns
+from caesura.scheduler.vllm.client.rendering.threads import MAX_INLINE_CHARACTERS
 from caesura.scheduler.vllm.client.session import VllmSession
 from tests.formats.test_unfinished import Engine
 from tests.formats.vllm_turns import CALL, TEXT_FIRST, TURNS, markers_of

@@ -12,7 +12,7 @@ from caesura.intercept.calls.call_shapes import NAME, NUMBER, CallShape, shape_o
 from caesura.intercept.calls.watch import Verdict
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import CallRule, Sampling, TextFormat
-from caesura.scheduler.vllm.client.grammars.turn import GrammarMaker, single_spaced
+from caesura.scheduler.vllm.client.grammar import GrammarMaker, single_spaced
 
 from .rendering import kind
 from .world import MARKERS, decode, row_of, stand_in

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from caesura.scheduler.vllm.client.render import Continuation
+from caesura.scheduler.vllm.client.rendering.render import Continuation
 from tests.formats.cases import SEARCH
 from tests.formats.conversations import FAMILIES, renderer_of, tokenizer_of
 from tests.formats.rendering import RENDER

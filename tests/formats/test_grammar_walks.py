@@ -14,7 +14,7 @@ from xgrammar.testing import _is_grammar_accept_string as allows
 from caesura.intercept.calls.call_shapes import shape_of
 from caesura.intercept.calls.watch import Verdict
 from caesura.scheduler.messages import CallRule, Sampling
-from caesura.scheduler.vllm.client.grammars.turn import GrammarMaker
+from caesura.scheduler.vllm.client.grammar import GrammarMaker
 
 from .cases import CASES, ONE_AT_A_TIME
 from .cases import TOOLS as CASES_TOOLS

@@ -7,9 +7,9 @@ from typing import Any
 from caesura.intercept.calls.events import CallFinished, TextDelta, TurnEnded
 from caesura.intercept.calls.markers import SpelledOpeners
 from caesura.scheduler.messages import SessionSpec
-from caesura.scheduler.vllm.client.render_threads import RenderThreads
+from caesura.scheduler.vllm.client.rendering.splice import Splicer
+from caesura.scheduler.vllm.client.rendering.threads import RenderThreads
 from caesura.scheduler.vllm.client.session import VllmSession
-from caesura.scheduler.vllm.client.splice import Splicer
 from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
 from tests.formats.world import stand_in, tool
 

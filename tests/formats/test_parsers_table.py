@@ -10,7 +10,7 @@ from vllm.tool_parsers import _TOOL_PARSERS_TO_REGISTER
 from caesura.intercept.calls.detection import SIGNED
 from caesura.intercept.calls.formats import BY_PARSER, by_parser
 from caesura.scheduler.errors import UsageError
-from caesura.scheduler.vllm.client.parsing.names import named_formats
+from caesura.scheduler.vllm.client.model_formats import named_formats
 from tests.formats.vllm_turns import TURNS
 
 DOCS = Path(__file__).parents[2] / "docs" / "formats.md"

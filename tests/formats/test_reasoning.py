@@ -17,8 +17,8 @@ from caesura.intercept.calls.watch import Verdict
 from caesura.runtime.launch import BUNDLED_MODEL
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.vllm.client.parsing import channel_parser
-from caesura.scheduler.vllm.client.parsing.logprobs import ShownLogprobs
-from caesura.scheduler.vllm.client.reader import TurnReader
+from caesura.scheduler.vllm.client.parsing.reader import TurnReader
+from caesura.scheduler.vllm.client.parsing.shown import ShownLogprobs
 from caesura.scheduler.vllm.tokenizer import template_of, thinking_regions
 from tests.formats.cases import SEARCH, TOOLS
 from tests.formats.rendering import RENDER

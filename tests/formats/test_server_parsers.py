@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionToolsParam
 
-from caesura.scheduler.vllm.api_server.tool_parsers import GlmToolParser, Qwen3CoderToolParser
+from caesura.scheduler.vllm.client.tool_parsers import GlmToolParser, Qwen3CoderToolParser
 
 PAGE = "<html>\n" + "<p>one & two</p>\n" * 40 + "</html>"
 TOOL = ChatCompletionToolsParam(

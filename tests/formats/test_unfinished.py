@@ -15,9 +15,9 @@ from caesura.runtime.events import RunEnded, ToolReturned
 from caesura.runtime.run.loop import run
 from caesura.scheduler.messages import Sampling, SessionSpec
 from caesura.scheduler.vllm.client.parsing import turn_parser
-from caesura.scheduler.vllm.client.render_threads import RenderThreads
+from caesura.scheduler.vllm.client.rendering.splice import Splicer
+from caesura.scheduler.vllm.client.rendering.threads import RenderThreads
 from caesura.scheduler.vllm.client.session import VllmSession
-from caesura.scheduler.vllm.client.splice import Splicer
 from caesura.scheduler.vllm.wire import REPORT_KEY
 from caesura.tools import Dispatcher, Registry
 from caesura.tools import tool as tool_of

@@ -27,7 +27,7 @@ from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.intercept.calls.watch import Verdict, Watch, WatchPlan
 from caesura.scheduler.messages import Message
 from caesura.scheduler.vllm.client.parsing import new_call_id, turn_parser
-from caesura.scheduler.vllm.client.reader import TurnReader
+from caesura.scheduler.vllm.client.parsing.reader import TurnReader
 from caesura.scheduler.vllm.tokenizer import vocabulary_from
 
 END = "<end>"

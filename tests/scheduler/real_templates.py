@@ -6,7 +6,7 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from caesura.runtime.launch import BUNDLED_MODEL
-from caesura.scheduler.vllm.client.render import Renderer
+from caesura.scheduler.vllm.client.rendering.render import Renderer
 
 TEMPLATES = Path(__file__).parent / "templates"
 ENDS = {

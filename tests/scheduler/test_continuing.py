@@ -1,7 +1,7 @@
 """The settings for the rest of a turn whose engine died."""
 
 from caesura.scheduler.messages import Sampling
-from caesura.scheduler.vllm.client.recovery.continuing import MAX_SEED, behind
+from caesura.scheduler.vllm.client.request import MAX_SEED, behind
 
 
 def test_limits_count_what_was_sampled() -> None:

@@ -6,8 +6,13 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from caesura.scheduler.vllm.client.ranks.routes import Route, Routes, kv_tokens_of, ranks_of
-from caesura.scheduler.vllm.client.ranks.states import combined
+from caesura.scheduler.vllm.client.data_parallel import (
+    Route,
+    Routes,
+    combined,
+    kv_tokens_of,
+    ranks_of,
+)
 
 CONTEXT = list(range(1000))
 

@@ -9,10 +9,10 @@ import pytest
 
 from caesura.scheduler.errors import RequestAborted, RequestFailed
 from caesura.scheduler.messages import Sampling, SessionSpec
-from caesura.scheduler.vllm.client.media.prompt import NO_MEDIA
-from caesura.scheduler.vllm.client.ranks.routes import Route
-from caesura.scheduler.vllm.client.recovery.pieces import piece_of
-from caesura.scheduler.vllm.client.recovery.request import SentTurn, SurvivingRequest
+from caesura.scheduler.vllm.client.data_parallel import Route
+from caesura.scheduler.vllm.client.rendering.media import NO_MEDIA
+from caesura.scheduler.vllm.client.request import SentTurn, SurvivingRequest
+from caesura.scheduler.vllm.client.turn_log import piece_of
 
 ABORT = "abort"
 PAUSE = "stop"

@@ -2,8 +2,15 @@
 
 import pytest
 
-from caesura.scheduler.vllm.client.measuring.link import Copy, rates_of
-from caesura.scheduler.vllm.client.measuring.steps import Limits, Load, loads, medians, sizes
+from caesura.scheduler.vllm.client.measurement import (
+    Copy,
+    Limits,
+    Load,
+    loads,
+    medians,
+    rates_of,
+    sizes,
+)
 
 SMALL = Limits(step=2048, sequences=128, context=2048, capacity=32_736)
 

@@ -9,9 +9,9 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.renderers import renderer_from_config
 
 from caesura.scheduler.errors import UsageError
-from caesura.scheduler.vllm.client.media.prompt import MediaRenderer
-from caesura.scheduler.vllm.client.render import Renderer
-from caesura.scheduler.vllm.client.render_threads import RenderThreads
+from caesura.scheduler.vllm.client.rendering.media import MediaRenderer
+from caesura.scheduler.vllm.client.rendering.render import Renderer
+from caesura.scheduler.vllm.client.rendering.threads import RenderThreads
 from tests.engine.seeing import AROUND, IMAGE, PLACEHOLDERS, shown, vision_model
 
 CALL = {"id": "a", "type": "function", "function": {"name": "draw", "arguments": "{}"}}

@@ -14,10 +14,10 @@ from caesura.intercept.calls.thinking import Thinking
 from caesura.intercept.calls.watch import Verdict, Watch, WatchPlan
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.vllm.client.parsing import turn_parser
-from caesura.scheduler.vllm.client.reader import TurnReader
-from caesura.scheduler.vllm.client.render import Continuation
-from caesura.scheduler.vllm.client.render_mistral import MistralRenderer
-from caesura.scheduler.vllm.client.tokens.text import TokenText
+from caesura.scheduler.vllm.client.parsing.reader import TurnReader
+from caesura.scheduler.vllm.client.rendering.mistral import MistralRenderer
+from caesura.scheduler.vllm.client.rendering.render import Continuation
+from caesura.scheduler.vllm.client.rendering.tokens import TokenText
 from caesura.scheduler.vllm.tokenizer import check_vocabulary, format_names, vocabulary_from
 from tests.scheduler.tekken import write_tekken
 

@@ -7,7 +7,7 @@ from transformers import AutoTokenizer
 
 from caesura.runtime.launch import BUNDLED_MODEL
 from caesura.scheduler.errors import UsageError
-from caesura.scheduler.vllm.client.render import Continuation, Renderer
+from caesura.scheduler.vllm.client.rendering.render import Continuation, Renderer
 from tests.scheduler.real_templates import renderer_of
 
 CALL = {

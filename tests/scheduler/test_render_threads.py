@@ -12,14 +12,14 @@ from caesura.intercept.calls.events import TextDelta
 from caesura.intercept.calls.markers import SpelledOpeners
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import Message, SessionSpec
-from caesura.scheduler.vllm.client.render_threads import (
+from caesura.scheduler.vllm.client.rendering.splice import Splicer
+from caesura.scheduler.vllm.client.rendering.threads import (
     MAX_INLINE_CHARACTERS,
     MAX_MEDIUM_CHARACTERS,
     RenderThreads,
     count_characters,
 )
 from caesura.scheduler.vllm.client.session import VllmSession
-from caesura.scheduler.vllm.client.splice import Splicer
 
 LARGE = "a" * (MAX_INLINE_CHARACTERS + 1)
 LONG_SECONDS = 20

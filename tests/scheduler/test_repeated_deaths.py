@@ -9,9 +9,9 @@ from vllm.v1.engine.exceptions import EngineDeadError
 
 from caesura.scheduler.errors import RepeatedDeaths
 from caesura.scheduler.messages import Sampling, SessionSpec
-from caesura.scheduler.vllm.client.media.prompt import NO_MEDIA
-from caesura.scheduler.vllm.client.ranks.routes import Route
-from caesura.scheduler.vllm.client.recovery.request import SentTurn, SurvivingRequest
+from caesura.scheduler.vllm.client.data_parallel import Route
+from caesura.scheduler.vllm.client.rendering.media import NO_MEDIA
+from caesura.scheduler.vllm.client.request import SentTurn, SurvivingRequest
 from caesura.scheduler.vllm.records.export import listen
 
 DIES = "dies"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from caesura.scheduler.errors import EngineFailed
-from caesura.scheduler.vllm.client.recovery.process import EngineProcess
+from caesura.scheduler.vllm.client.process import EngineProcess
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -11,8 +11,8 @@ from vllm.tokenizers.mistral import MistralTokenizer
 
 from caesura.runtime.launch import BUNDLED_MODEL
 from caesura.scheduler.messages import Message, ToolSpec
-from caesura.scheduler.vllm.client.render import Renderer
-from caesura.scheduler.vllm.client.render_mistral import MistralRenderer
+from caesura.scheduler.vllm.client.rendering.mistral import MistralRenderer
+from caesura.scheduler.vllm.client.rendering.render import Renderer
 from tests.scheduler.real_templates import ENDS, renderer_of
 from tests.scheduler.tekken import write_tekken
 

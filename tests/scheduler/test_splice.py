@@ -9,10 +9,10 @@ from vllm.tokenizers.mistral import MistralTokenizer
 
 from caesura.scheduler.answers import Answers
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
-from caesura.scheduler.vllm.client.render import Renderer
-from caesura.scheduler.vllm.client.render_mistral import MistralRenderer
-from caesura.scheduler.vllm.client.render_threads import RenderThreads
-from caesura.scheduler.vllm.client.splice import FollowUp, Splicer
+from caesura.scheduler.vllm.client.rendering.mistral import MistralRenderer
+from caesura.scheduler.vllm.client.rendering.render import Renderer
+from caesura.scheduler.vllm.client.rendering.splice import FollowUp, Splicer
+from caesura.scheduler.vllm.client.rendering.threads import RenderThreads
 from tests.scheduler.real_templates import CONTEXT_TOKENS, ENDS, renderer_of
 from tests.scheduler.tekken import write_tekken
 

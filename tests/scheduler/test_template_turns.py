@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from caesura.scheduler.messages import Message
-from caesura.scheduler.vllm.client.render import Continuation, Renderer
+from caesura.scheduler.vllm.client.rendering.render import Continuation, Renderer
 from tests.scheduler.real_templates import renderer_of
 from tests.scheduler.template_turns import ANSWER, CALLS, SAID, THOUGHT, TURNS, Turn, call_id
 

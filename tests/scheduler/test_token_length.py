@@ -10,8 +10,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from caesura.runtime.launch import BUNDLED_MODEL
 from caesura.scheduler.errors import ContextOverflow
-from caesura.scheduler.vllm.client.render import Continuation, Renderer
-from caesura.scheduler.vllm.client.tokens.length import NFC_CHARACTERS, max_characters_per_token
+from caesura.scheduler.vllm.client.rendering.render import Continuation, Renderer
+from caesura.scheduler.vllm.client.rendering.tokens import NFC_CHARACTERS, max_characters_per_token
 from tests.formats.world import byte_characters
 
 BYTES = {text: number for number, text in enumerate([*byte_characters(), "Ġhello", "12345678"])}

@@ -15,8 +15,8 @@ from caesura.runtime.launch import BUNDLED_MODEL
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import SessionSpec
 from caesura.scheduler.vllm import call_detection
-from caesura.scheduler.vllm.api_server.alone import parses_alone
 from caesura.scheduler.vllm.call_detection import CallDetector
+from caesura.scheduler.vllm.client.api_server import parses_alone
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.launch import parse_engine_args
 from caesura.scheduler.vllm.tokenizer import check_vocabulary, vocabulary_from

@@ -22,7 +22,7 @@ from benchmarks.handling.workload import Segment
 from benchmarks.pairs import ratio
 from caesura.runtime.launch import calibrate
 from caesura.scheduler.vllm.client.engine import VllmEngine
-from caesura.scheduler.vllm.client.live import LiveRequest
+from caesura.scheduler.vllm.client.request import LiveRequest
 
 DECODED = 192
 """Tokens that each of the other requests decodes in a round."""

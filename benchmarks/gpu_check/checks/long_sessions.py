@@ -24,7 +24,7 @@ from benchmarks.gpu_check.sizes import Scale
 from benchmarks.handling.drive import sampling
 from benchmarks.handling.model import WORDS
 from benchmarks.handling.workload import Segment
-from caesura.scheduler.vllm.client.live import LiveRequest
+from caesura.scheduler.vllm.client.request import LiveRequest
 
 SAID = 8
 CLIFF = 5.0

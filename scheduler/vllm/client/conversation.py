@@ -12,8 +12,8 @@ from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.media import has_media, text_of
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.session_log import LoggedTurn
-from caesura.scheduler.vllm.client.media.prompt import NO_MEDIA, Media
-from caesura.scheduler.vllm.client.reader import TurnReader
+from caesura.scheduler.vllm.client.parsing.reader import TurnReader
+from caesura.scheduler.vllm.client.rendering.media import NO_MEDIA, Media
 
 if TYPE_CHECKING:
     from caesura.scheduler.vllm.client.engine import VllmEngine

@@ -34,19 +34,18 @@ from caesura.scheduler.media import MediaRules, has_media
 from caesura.scheduler.messages import Message, Sampling, SessionSpec, ToolSpec
 from caesura.scheduler.revival import Revival
 from caesura.scheduler.session_log import SessionLog
-from caesura.scheduler.vllm.client.grammars.turn import GrammarMaker
-from caesura.scheduler.vllm.client.media.prompt import MediaRenderer
+from caesura.scheduler.vllm.client.data_parallel import Routes, combined, routes_of
+from caesura.scheduler.vllm.client.grammar import GrammarMaker
+from caesura.scheduler.vllm.client.model_formats import named_formats, with_parser
 from caesura.scheduler.vllm.client.parsing import TurnParser, channel_parser, turn_parser
-from caesura.scheduler.vllm.client.parsing.names import named_formats, with_parser
-from caesura.scheduler.vllm.client.ranks.routes import Routes, routes_of
-from caesura.scheduler.vllm.client.ranks.states import combined
-from caesura.scheduler.vllm.client.recovery.process import EngineProcess, Start
-from caesura.scheduler.vllm.client.render import Renderer
-from caesura.scheduler.vllm.client.render_mistral import MistralRenderer
-from caesura.scheduler.vllm.client.render_threads import RenderThreads
+from caesura.scheduler.vllm.client.process import EngineProcess, Start
+from caesura.scheduler.vllm.client.rendering.media import MediaRenderer
+from caesura.scheduler.vllm.client.rendering.mistral import MistralRenderer
+from caesura.scheduler.vllm.client.rendering.render import Renderer
+from caesura.scheduler.vllm.client.rendering.splice import Splicer
+from caesura.scheduler.vllm.client.rendering.threads import RenderThreads
+from caesura.scheduler.vllm.client.rendering.tokens import TokenText
 from caesura.scheduler.vllm.client.session import VllmSession
-from caesura.scheduler.vllm.client.splice import Splicer
-from caesura.scheduler.vllm.client.tokens.text import TokenText
 from caesura.scheduler.vllm.control.secret import secret_to_send
 from caesura.scheduler.vllm.tokenizer import (
     check_vocabulary,

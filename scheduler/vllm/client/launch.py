@@ -28,9 +28,9 @@ from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.paths import calibration_path
 from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
-from caesura.scheduler.vllm.api_server.tapped import TappedLLM
 from caesura.scheduler.vllm.client.engine import VllmEngine, given_template, unknown_format
-from caesura.scheduler.vllm.client.parsing.names import load_plugin, named_formats, with_parser
+from caesura.scheduler.vllm.client.model_formats import load_plugin, named_formats, with_parser
+from caesura.scheduler.vllm.client.tapped_llm import TappedLLM
 from caesura.scheduler.vllm.compose import SETTINGS_KEY, calibration_of, identity
 from caesura.scheduler.vllm.control.secret import share_by_environment
 from caesura.scheduler.vllm.scheduler import PausingScheduler

@@ -26,19 +26,18 @@ from caesura.scheduler.media import has_media
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.session_log import LoggedTurn, SessionLog, TurnOutcome
 from caesura.scheduler.vllm.client.conversation import Appended, Conversation, Said
-from caesura.scheduler.vllm.client.media.prompt import NO_MEDIA
-from caesura.scheduler.vllm.client.parsing.logprobs import ShownLogprobs
-from caesura.scheduler.vllm.client.reader import TurnReader
-from caesura.scheduler.vllm.client.recovery.log import TurnLog
-from caesura.scheduler.vllm.client.recovery.pieces import (
+from caesura.scheduler.vllm.client.parsing.reader import TurnReader
+from caesura.scheduler.vllm.client.parsing.shown import ShownLogprobs
+from caesura.scheduler.vllm.client.rendering.media import NO_MEDIA
+from caesura.scheduler.vllm.client.rendering.tokens import ReplayedText, TokenText
+from caesura.scheduler.vllm.client.request import SentTurn, SurvivingRequest
+from caesura.scheduler.vllm.client.turn_log import (
     Piece,
+    TurnLog,
     logged_pieces,
     outcome_of,
     piece_of,
 )
-from caesura.scheduler.vllm.client.recovery.request import SentTurn, SurvivingRequest
-from caesura.scheduler.vllm.client.recovery.text import ReplayedText
-from caesura.scheduler.vllm.client.tokens.text import TokenText
 from caesura.scheduler.vllm.client.turn_maker import TurnMaker
 
 if TYPE_CHECKING:

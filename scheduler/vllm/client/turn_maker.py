@@ -11,7 +11,7 @@ from caesura.intercept.calls.watch import Turn, WatchPlan
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import Sampling, SessionSpec, callable_tools
 from caesura.scheduler.vllm.client.parsing import new_call_id
-from caesura.scheduler.vllm.client.reader import TurnReader
+from caesura.scheduler.vllm.client.parsing.reader import TurnReader
 from caesura.scheduler.vllm.wire import WATCH_KEY
 
 if TYPE_CHECKING:

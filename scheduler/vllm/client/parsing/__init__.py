@@ -16,15 +16,11 @@ from caesura.intercept.calls.formats import BY_PARSER, HARMONY, CallFormat, reso
 from caesura.intercept.calls.mentions import plain_openers
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.scheduler.messages import ToolSpec
-from caesura.scheduler.vllm.client.parsing.announcing import Announcer
-from caesura.scheduler.vllm.client.parsing.calls import new_call_id
-from caesura.scheduler.vllm.client.parsing.ended import EndedTurn
-from caesura.scheduler.vllm.client.parsing.harmony import HarmonyTurn
-from caesura.scheduler.vllm.client.parsing.reading import CallReader
+from caesura.scheduler.vllm.client.parsing.calls import TurnParser, new_call_id
+from caesura.scheduler.vllm.client.parsing.reading import Announcer, CallReader
 from caesura.scheduler.vllm.client.parsing.regions import RegionTurn
 from caesura.scheduler.vllm.client.parsing.tagged import TAGS, TaggedCalls
-from caesura.scheduler.vllm.client.parsing.turn import TurnParser
-from caesura.scheduler.vllm.client.parsing.whole import WholeTurn
+from caesura.scheduler.vllm.client.parsing.whole import EndedTurn, HarmonyTurn, WholeTurn
 
 __all__ = ["TurnParser", "channel_parser", "new_call_id", "turn_parser"]
 

@@ -1,8 +1,9 @@
-"""Conversion of parser results about calls to ordered events."""
+"""What all parsers of turns share: their interface, and the events of the calls that they find."""
 
 import json
 import re
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -13,13 +14,50 @@ from caesura.intercept.calls.events import (
     CallFinished,
     CallMalformed,
     CallStarted,
+    Event,
 )
-
-_DECODER = json.JSONDecoder()
-_MAX_ATTEMPTS = 16
 
 UNREADABLE = "the call cannot be read"
 UNCLOSED = "the turn ended before the call was closed, so it was not run"
+_DECODER = json.JSONDecoder()
+_MAX_ATTEMPTS = 16
+
+
+class TurnParser(ABC):
+    """Parses one turn written in one turn-based format."""
+
+    reasoning_tokens = 0
+    """How many tokens of reasoning were read, if the parser itself tells reasoning apart."""
+
+    @property
+    def in_call(self) -> bool:
+        """Whether a call is open, so that further text belongs to it."""
+        return False
+
+    @property
+    def behind_call(self) -> bool:
+        """Whether only spaces have followed the last call."""
+        return False
+
+    @property
+    def held_characters(self) -> int:
+        """How many characters of the turn `end` reads at once, or a few more."""
+        return 0
+
+    @abstractmethod
+    def push(self, text: str, token_ids: Sequence[int]) -> Iterator[Event]:
+        """Parse more of the turn and yield its events."""
+
+    @abstractmethod
+    def end(self) -> Iterator[Event]:
+        """Finish an open call, and yield held text as text events.
+
+        The turn has ended, or the model begins to think. Text after that is parsed like a new turn.
+        """
+
+    def take_unread(self) -> bytes:
+        """Return bytes that seemed part of a call but were not, to be parsed again as text."""
+        return b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +81,6 @@ class _Call:
     call_id: str
     name: str = ""
     streamed: list[str] = field(default_factory=list)
-
-
-def new_call_id() -> str:
-    """Return a new id of nine alphanumeric characters, as Mistral's chat templates require."""
-    return uuid.uuid4().hex[:9]
-
-
-def name_in(text: str, named: str) -> str | None:
-    """Return the tool's name in a call's text, by the format's pattern `named`, or None."""
-    found = re.search(named, text)
-    return next((name for name in found.groups() if name), None) if found else None
-
-
-def json_of(text: str) -> Any:
-    """Return the value of a JSON text, or None if it is invalid."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 class CallEvents:
@@ -140,3 +159,22 @@ class CallEvents:
                     return text[start:end], end
                 start += 1
         return (arguments if arguments.startswith(streamed) else None), at
+
+
+def new_call_id() -> str:
+    """Return a new id of nine alphanumeric characters, as Mistral's chat templates require."""
+    return uuid.uuid4().hex[:9]
+
+
+def name_in(text: str, named: str) -> str | None:
+    """Return the tool's name in a call's text, by the format's pattern `named`, or None."""
+    found = re.search(named, text)
+    return next((name for name in found.groups() if name), None) if found else None
+
+
+def json_of(text: str) -> Any:
+    """Return the value of a JSON text, or None if it is invalid."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

@@ -14,9 +14,9 @@ from caesura.scheduler.vllm.client.parsing.calls import (
     CallEvents,
     Found,
     Piece,
+    TurnParser,
     name_in,
 )
-from caesura.scheduler.vllm.client.parsing.turn import TurnParser
 
 # What no answer writes to explain a format: a name before a bracket, a tag, a key in quotes.
 _ATTEMPT = re.compile(r"\s*(?:[\w.:-]{1,64}[(\[{]|<(?:[fa|\uff5c]|invoke\s)|\[?\s*\{\s*[\"'])")

@@ -79,7 +79,7 @@ def test_every_route_of_vllms_server_has_a_rule(monkeypatch):
     """What it has with all of its options, and each router of its package."""
     app = pytest.importorskip("vllm.entrypoints.launchers.app")
     tasks = importlib.import_module("vllm.tasks")
-    from caesura.scheduler.vllm.api_server.options import server_args
+    from caesura.scheduler.vllm.client.options import server_args
 
     for name, value in ALL_DEV.items():
         monkeypatch.setenv(name, value)

@@ -23,9 +23,8 @@ from caesura.intercept.calls.thinking import open_at_end
 from caesura.scheduler.errors import ContextOverflow, UsageError
 from caesura.scheduler.media import KINDS, has_media, text_of
 from caesura.scheduler.messages import Message, ToolSpec
-from caesura.scheduler.vllm.client.roles import TRUSTED, Roles, probed
-from caesura.scheduler.vllm.client.tokens.length import max_characters_per_token
-from caesura.scheduler.vllm.client.tokens.literal import LiteralText
+from caesura.scheduler.vllm.client.rendering.roles import TRUSTED, Roles, probed
+from caesura.scheduler.vllm.client.rendering.tokens import LiteralText, max_characters_per_token
 from caesura.scheduler.vllm.tokenizer import template_of
 
 NO_VARIABLES: Mapping[str, Any] = {}

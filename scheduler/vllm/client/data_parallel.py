@@ -1,11 +1,12 @@
-"""Where the requests of one client go, among data-parallel engines ("ranks").
+"""Data-parallel engines ("ranks") as one: where a request goes, and the sums of their states.
 
 vLLM's load balancer goes by the number of requests. `caesura.scheduler.data_parallel` also knows
 which engine has the KV of a context. A request names its rank, also in every later chunk: vLLM
 forgets where a session was as soon as the session has ended in the engine.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from prometheus_client import Counter
@@ -22,7 +23,6 @@ _ROUTED = Counter(
     " busy, or new.",
     ["engine", "why"],
 )
-
 _ROUTES: "WeakKeyDictionary[AsyncLLM, Routes]" = WeakKeyDictionary()
 
 
@@ -146,3 +146,26 @@ def kv_tokens_of(config: VllmConfig) -> int:
     """Return the tokens of KV of one engine; its client knows the blocks of all together."""
     cache = config.cache_config
     return int(cache.num_gpu_blocks or 0) * int(cache.block_size or 1) // len(ranks_of(config))
+
+
+def combined(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the sums of the engines' counts, and with several the single ones as `engines`.
+
+    What is not a count is that of the first engine.
+    """
+    if len(states) == 1:
+        return dict(states[0])
+    return {**_sums(states), "engines": [dict(state) for state in states]}
+
+
+def _sums(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    first, found = states[0], {}
+    for name, value in first.items():
+        values = [state[name] for state in states if name in state]
+        if isinstance(value, Mapping):
+            found[name] = _sums(values)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found[name] = sum(values)
+        else:
+            found[name] = value
+    return found

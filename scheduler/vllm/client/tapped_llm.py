@@ -16,8 +16,8 @@ from vllm.outputs import PoolingRequestOutput, RequestOutput
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from caesura.scheduler.vllm.client.grammars.turn import single_spaced
-from caesura.scheduler.vllm.client.ranks.routes import Route, routes_of
+from caesura.scheduler.vllm.client.data_parallel import Route, routes_of
+from caesura.scheduler.vllm.client.grammar import single_spaced
 
 
 class Tap:

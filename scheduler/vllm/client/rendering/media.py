@@ -23,8 +23,8 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.media import MediaRules, behind_results, has_media, text_of
 from caesura.scheduler.messages import Message, ToolSpec
-from caesura.scheduler.vllm.client.render import Renderer
-from caesura.scheduler.vllm.client.render_threads import RenderThreads
+from caesura.scheduler.vllm.client.rendering.render import Renderer
+from caesura.scheduler.vllm.client.rendering.threads import RenderThreads
 
 
 @dataclass(frozen=True, slots=True)

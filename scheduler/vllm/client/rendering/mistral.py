@@ -10,7 +10,12 @@ from typing import Any
 from caesura.scheduler.answers import REASONING
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import Message, ToolSpec
-from caesura.scheduler.vllm.client.render import NO_VARIABLES, QUESTION, Continuation, Renderer
+from caesura.scheduler.vllm.client.rendering.render import (
+    NO_VARIABLES,
+    QUESTION,
+    Continuation,
+    Renderer,
+)
 
 FIRST_VERSION_WITH_TEXT_BESIDE_CALLS = 5
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")

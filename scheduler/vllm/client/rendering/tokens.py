@@ -1,5 +1,6 @@
-"""Encoding of text that users, tools and clients write, so that it holds no special tokens.
+"""Texts as tokens, and tokens as text, by the model's tokenizer.
 
+What users, tools and clients write is encoded so that it holds no special tokens (`LiteralText`).
 A tokenizer turns the spelling of a special token into that token wherever it stands. A tool's
 result that spells `<|im_end|>` would so end its message and begin another one. Here a random text,
 the cut, is put behind the first character of each such spelling before the chat template renders
@@ -9,16 +10,29 @@ tokens. The cut spelling is then encoded like any other text, and nothing else c
 The option `split_special_tokens` of transformers is not used: it splits all special tokens, those
 of the template too, it leaves added tokens such as Qwen's `<tool_call>`, and it is a state of the
 tokenizer, which threads share.
+
+Tokenising takes seconds per megabyte. A text with more characters than the context window's
+tokens could hold is refused without tokenising (`max_characters_per_token`).
+
+Decoded tokens become text by their bytes (`TokenText`), or as vLLM would write them behind the
+tokens of an earlier request (`ReplayedText`).
 """
 
+import codecs
+import json
 import re
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+from vllm import SamplingParams
+from vllm.v1.engine import EngineCoreRequest
+from vllm.v1.engine.detokenizer import IncrementalDetokenizer
 
 from caesura.intercept.calls.formats import TURN_FORMATS
 from caesura.intercept.calls.thinking import REGIONS
+from caesura.intercept.calls.vocabulary import Vocabulary
 
 _CUT = uuid.uuid4().hex
 """A text that no message holds by accident, and that survives being written as JSON."""
@@ -154,3 +168,111 @@ def _texts(value: Any) -> Iterator[str]:
             left += [*item, *item.values()]
         elif isinstance(item, list | tuple):
             left += item
+
+
+class TokenText:
+    """Decodes the tokens of one turn; a character may be spread over several tokens."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token_ids: Sequence[int]) -> str:
+        """Return the text of further tokens, up to the last complete character."""
+        return self._decoder.decode(b"".join(map(self._vocabulary.bytes_of, token_ids)))
+
+
+class ReplayedText:
+    """Decodes the tokens of one turn as vLLM does, by its own decoder."""
+
+    def __init__(self, tokenizer: Any, prompt: Sequence[int], params: SamplingParams) -> None:
+        """Create it for a turn behind `prompt`; `params` say whether special tokens are shown."""
+        request = EngineCoreRequest(
+            request_id="text",
+            prompt_token_ids=list(prompt),
+            mm_features=None,
+            sampling_params=params,
+            pooling_params=None,
+            arrival_time=0.0,
+            lora_request=None,
+            cache_salt=None,
+            data_parallel_rank=None,
+        )
+        self._decoder = IncrementalDetokenizer.from_new_request(tokenizer, request)
+
+    def push(self, token_ids: Sequence[int]) -> str:
+        """Return the text of further tokens, up to the last complete character."""
+        self._decoder.update(list(token_ids), False)
+        return self._decoder.get_next_output_text(False, True)
+
+
+NFC_CHARACTERS = 4
+"""Maximum number of characters that NFC composes into one (Unicode's longest decomposition)."""
+_KEEPING = {"ByteLevel", "Digits", "Metaspace"}
+"""Pre-tokenizers of the library `tokenizers` that keep every character."""
+
+
+def max_characters_per_token(tokenizer: Any) -> int | None:
+    """Return the maximum number of characters that one token of `tokenizer` stands for.
+
+    Return None if that is unknown. The tokenizer is then not a fast one of `transformers`, or it
+    drops or merges characters, such as white space around a special token.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return None
+    spec = json.loads(backend.to_str())
+    vocabulary = tokenizer.get_vocab()
+    normalized = _characters_normalized_to_one(spec["normalizer"])
+    strips = any(token["lstrip"] or token["rstrip"] for token in spec["added_tokens"])
+    if normalized is None or strips or not _keeps_characters(spec, vocabulary):
+        return None
+    # In a byte-level vocabulary a token has a character per byte, so its length is an upper bound.
+    return max(map(len, vocabulary)) * normalized
+
+
+def _keeps_characters(spec: Mapping[str, Any], vocabulary: Collection[str]) -> bool:
+    """Return whether each character of a text becomes a token or a part of one."""
+    steps = _flat(spec["pre_tokenizer"], "pretokenizers")
+    if spec["model"]["type"] != "BPE":
+        return False
+    if not all(
+        step["type"] in _KEEPING or (step["type"] == "Split" and step["behavior"] != "Removed")
+        for step in steps
+    ):
+        return False
+    if any(step["type"] == "ByteLevel" for step in steps):
+        return _byte_characters() <= set(vocabulary)
+    bytes_as_tokens = {f"<0x{byte:02X}>" for byte in range(256)}
+    return bool(spec["model"]["byte_fallback"]) and bytes_as_tokens <= set(vocabulary)
+
+
+def _characters_normalized_to_one(normalizer: Mapping[str, Any] | None) -> int | None:
+    """Return how many characters the normalizer merges into one at most; None if unknown."""
+    most = 1
+    for step in _flat(normalizer, "normalizers"):
+        match step:
+            case {"type": "Prepend"}:
+                pass
+            case {"type": "NFC"}:
+                most *= NFC_CHARACTERS
+            case {"type": "Replace", "pattern": {"String": old}, "content": new} if new:
+                most *= -(-len(old) // len(new))
+            case _:
+                return None
+    return most
+
+
+def _flat(step: Mapping[str, Any] | None, parts: str) -> list[Mapping[str, Any]]:
+    if step is None:
+        return []
+    if step["type"] != "Sequence":
+        return [step]
+    return [each for part in step[parts] for each in _flat(part, parts)]
+
+
+def _byte_characters() -> set[str]:
+    """Return the 256 characters that stand for bytes in byte-level vocabularies, as in GPT-2."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = 256 - len(printable)
+    return {chr(byte) for byte in printable} | {chr(256 + number) for number in range(others)}

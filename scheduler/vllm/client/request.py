@@ -1,14 +1,30 @@
-"""A session's request in the engine, and another one in its place when the engine has died."""
+"""A session's request in the engine, and another one in its place when the engine has died.
 
+A `LiveRequest` is one request of vLLM's: it takes chunks and yields outputs. A `SurvivingRequest`
+has one at a time. Behind a death it sends all tokens of the turn again, of which those that were
+sampled are now the end of a prompt. vLLM counts limits and penalties over the output alone, so the
+settings have to say what the output no longer shows (`behind`).
+"""
+
+import asyncio
+import contextlib
 import logging
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
+from vllm import SamplingParams
+from vllm.engine.protocol import StreamingInput
+from vllm.exceptions import VLLMValidationError
+from vllm.inputs import tokens_input
+from vllm.lora.request import LoRARequest
 from vllm.outputs import RequestOutput
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from caesura.intercept.calls.watch import Turn
 from caesura.scheduler.errors import (
@@ -17,12 +33,13 @@ from caesura.scheduler.errors import (
     EngineFailed,
     RepeatedDeaths,
     RequestAborted,
+    RequestFailed,
+    UsageError,
 )
 from caesura.scheduler.messages import Sampling, SessionSpec
 from caesura.scheduler.records import ContinuedRecord
-from caesura.scheduler.vllm.client.live import LiveRequest
-from caesura.scheduler.vllm.client.media.prompt import Media
-from caesura.scheduler.vllm.client.recovery.continuing import behind
+from caesura.scheduler.vllm.client.data_parallel import Route
+from caesura.scheduler.vllm.client.rendering.media import NO_MEDIA, Media
 from caesura.scheduler.vllm.client.turn_maker import TurnMaker
 from caesura.scheduler.vllm.records.export import tell
 from caesura.scheduler.vllm.wire import REPLAYED_KEY
@@ -30,18 +47,154 @@ from caesura.scheduler.vllm.wire import REPLAYED_KEY
 if TYPE_CHECKING:
     from caesura.scheduler.vllm.client.engine import VllmEngine
 
+
 logger = logging.getLogger(__name__)
+
 
 MAX_FRUITLESS_DEATHS = 3
 """At so many deaths in a row, without a token between, a turn may be the cause, and fails."""
+
+
 MAX_DEATHS = 4
 """So does a session at so many deaths since it last ended a turn without one.
 
 It is one less than the deaths of a crash loop, which end the server.
 """
 
+
 DEATH_SECONDS = 5.0
 """How long an engine that was told to end may live after it has dropped its requests."""
+
+
+MAX_SEED = 1 << 63
+
+
+class LiveRequest:
+    """One vLLM request; a resumable one takes further chunks after a pause."""
+
+    def __init__(
+        self,
+        llm: AsyncLLM,
+        request_id: str,
+        tokens: Sequence[int],
+        params: SamplingParams,
+        resumable: bool,
+        trace_headers: Callable[[], Mapping[str, str]] | None = None,
+        cache_salt: str | None = None,
+        priority: int = 0,
+        media: Media = NO_MEDIA,
+        route: Route | None = None,
+        adapter: LoRARequest | None = None,
+    ) -> None:
+        """Start a request with `tokens`, which hold the placeholders of `media`.
+
+        `route` names the engine that serves it, where there are several.
+        """
+        self._llm = llm
+        self._route = route or Route()
+        self._cache_salt = cache_salt
+        self._request_id = request_id
+        self._resumable = resumable
+        self._chunks: asyncio.Queue[StreamingInput | None] = asyncio.Queue()
+        first: Any = media.prompt(tokens, cache_salt)
+        prompt: Any = self._inputs() if resumable else first
+        headers = None
+        if trace_headers is not None and llm.observability_config.otlp_traces_endpoint is not None:
+            headers = trace_headers()  # with tracing off, vLLM would log a warning about them
+        self._outputs = llm.generate(
+            prompt,
+            params,
+            request_id,
+            trace_headers=headers,
+            lora_request=adapter,
+            priority=priority,
+            data_parallel_rank=self._route.rank,
+        )
+        if resumable:
+            self._chunks.put_nowait(StreamingInput(first, params))
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the engine of the request has died, or another one has taken its place."""
+        return bool(self._llm.errored)
+
+    async def engine_after_abort(self, seconds: float) -> Literal["dead", "paused", "running"]:
+        """Return the state of the engine that dropped the request; it may die within `seconds`.
+
+        An engine that ends itself drops its requests first, and answers no question any more.
+        """
+        handler = self._llm.output_handler
+        if self.is_lost or handler is None:
+            return "dead" if self.is_lost else "running"
+        asked = asyncio.ensure_future(self._llm.is_paused())
+        try:
+            await asyncio.wait(
+                [asked, handler], timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            if asked.done() and asked.exception() is None:
+                return "paused" if asked.result() else "running"
+            await asyncio.wait([handler], timeout=seconds)
+        finally:
+            asked.cancel()
+        return "dead" if self.is_lost else "running"
+
+    def push(self, tokens: Sequence[int], params: SamplingParams) -> None:
+        """Append tokens and continue the request.
+
+        vLLM drops the last sampled token of a turn, whose KV was never computed, so the caller
+        sends it again at the head of `tokens`.
+        """
+        # vLLM extends the list that it receives, so it gets a copy.
+        chunk = tokens_input(list(tokens), cache_salt=self._cache_salt)
+        self._chunks.put_nowait(StreamingInput(chunk, params))
+        self._route.pushed(tokens)
+
+    @property
+    def rank(self) -> int | None:
+        """The engine that serves the request, None where there is only one."""
+        return self._route.rank
+
+    async def turn(self) -> AsyncGenerator[RequestOutput, None]:
+        """Yield outputs up to the one that stops the turn.
+
+        Raises `EngineDied` if the engine died, `RequestFailed` if vLLM fails at the request, and
+        `UsageError` if it refuses the request.
+        """
+        try:
+            async for output in self._outputs:
+                self._route.sampled(output)
+                yield output
+                if output.outputs[0].finish_reason is not None:
+                    return
+        except VLLMValidationError as error:
+            raise UsageError(str(error)) from error
+        except (EngineDeadError, EngineGenerateError) as error:
+            dead = isinstance(error, EngineDeadError) or self.is_lost
+            raise (EngineDied if dead else RequestFailed)(f"the engine failed: {error}") from error
+        finally:
+            self._route.ended()
+        raise RequestFailed("the engine ended the request without a finish reason")
+
+    async def end(self) -> None:
+        """End a request that has stopped; no more tokens may be pushed."""
+        if self._resumable:
+            self._chunks.put_nowait(None)
+        with contextlib.suppress(EngineDeadError, EngineGenerateError):
+            async for _ in self._outputs:
+                pass
+
+    async def abort(self) -> None:
+        """Remove the request from the engine in any state, and free its blocks and its slot."""
+        self._route.ended()
+        with contextlib.suppress(EngineDeadError):
+            await self._llm.abort(self._request_id)
+        # If another task reads the turn, that turn ends by itself with the reason "abort".
+        with contextlib.suppress(RuntimeError, EngineDeadError):
+            await self._outputs.aclose()
+
+    async def _inputs(self) -> AsyncIterator[StreamingInput]:
+        while (chunk := await self._chunks.get()) is not None:
+            yield chunk
 
 
 class _LostBetweenTurns(Exception):
@@ -239,3 +392,34 @@ class SurvivingRequest:
         """End the request for good; one that has `stopped` at a call ends as a finished one."""
         self._closed = True
         await (self.end() if stopped else self.abort())
+
+
+def behind(sampling: Sampling, sampled: Sequence[int]) -> Sampling:
+    """Return the settings for the rest of a turn, of which `sampled` exists.
+
+    What the limits count is exact. So is the frequency penalty, as a bias of the tokens that exist.
+    The presence penalty counts twice for a token that is sampled again. Random numbers cannot go on
+    where they stood: another seed at least does not repeat those that were used.
+    """
+    if not sampled:
+        return sampling
+    count = len(sampled)
+    limit, least, seed = sampling.max_tokens, sampling.min_tokens, sampling.seed
+    return replace(
+        sampling,
+        # One token at least, since a turn that has reached its limit has ended.
+        max_tokens=None if limit is None else max(1, limit - count),
+        min_tokens=None if least is None else max(0, least - count),
+        seed=None if seed is None else (seed + count) % MAX_SEED,
+        logit_bias=_biases(sampling, sampled),
+    )
+
+
+def _biases(sampling: Sampling, sampled: Sequence[int]) -> dict[int, float]:
+    biases = dict(sampling.logit_bias)
+    presence = sampling.presence_penalty or 0.0
+    frequency = sampling.frequency_penalty or 0.0
+    if presence or frequency:
+        for token, count in Counter(sampled).items():
+            biases[token] = biases.get(token, 0.0) - presence - frequency * count
+    return biases

@@ -13,14 +13,15 @@ from caesura.intercept.calls.formats import HARMONY, TURN_FORMATS
 from caesura.intercept.calls.thinking import REGIONS
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import CallRule, Sampling, TextFormat, ToolSpec
-from caesura.scheduler.vllm.client.grammars.basic import Part, either
-from caesura.scheduler.vllm.client.grammars.parts import (
+from caesura.scheduler.vllm.client.structural_tags import (
     ANY_TEXT,
     MAX_COMPACT_SPACES,
     MAX_TEXT_SPACES,
+    Part,
     behind_messages,
     behind_thinking,
     calls,
+    either,
     final_message,
     text_in,
     text_or_calls,

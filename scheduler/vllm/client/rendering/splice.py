@@ -13,9 +13,9 @@ from caesura.scheduler.answers import Answers, FollowUp, history_of, length_up_t
 from caesura.scheduler.errors import ContextOverflow, UsageError
 from caesura.scheduler.media import has_media
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
-from caesura.scheduler.vllm.client.render import Continuation, Renderer
-from caesura.scheduler.vllm.client.render_threads import RenderThreads
-from caesura.scheduler.vllm.client.roles import leading_system
+from caesura.scheduler.vllm.client.rendering.render import Continuation, Renderer
+from caesura.scheduler.vllm.client.rendering.roles import leading_system
+from caesura.scheduler.vllm.client.rendering.threads import RenderThreads
 
 MIN_FREE_SHARE = 0.25
 """The share of the context window that splicing leaves free, unless the turn asks for less.

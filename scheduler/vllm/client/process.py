@@ -1,12 +1,14 @@
-"""The engine's process, by vLLM's client of it, which a restart replaces."""
+"""The engine's process, by vLLM's client of it, which a restart replaces, and how it ended."""
 
 import asyncio
 import logging
 import multiprocessing
+import signal
 import time
 from collections.abc import Callable
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
+from typing import Any
 
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
@@ -16,9 +18,7 @@ from caesura.scheduler.revival import Revival
 
 _END_SECONDS = 30.0
 """How long a process that was killed may take to end; its memory is large."""
-
 logger = logging.getLogger(__name__)
-
 Start = Callable[[], AsyncLLM]
 """Starts the process and returns its client; it blocks for seconds to minutes."""
 
@@ -115,3 +115,22 @@ def _end_processes(llm: AsyncLLM) -> None:
         sentinels.difference_update(connection.wait(sentinels, ended - time.monotonic()))
     if sentinels:
         logger.warning("a process of the engine did not end within %s s", _END_SECONDS)
+
+
+def ends_of(llm: AsyncLLM) -> str:
+    """Return how the ended processes of vLLM's client ended; empty if none is known to have."""
+    resources = getattr(llm.engine_core, "resources", None)
+    manager: Any = getattr(resources, "engine_manager", None)
+    if not hasattr(manager, "finished_procs"):  # on Ray, actors have no exit codes
+        return ""
+    ended: dict[str, int] = manager.finished_procs()
+    return "; ".join(f"the process {name} {_said(code)}" for name, code in ended.items())
+
+
+def _said(code: int) -> str:
+    if code >= 0:
+        return f"exited with status {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"

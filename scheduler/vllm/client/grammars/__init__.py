@@ -1,1 +1,0 @@
-"""Grammars of turns, as structural tags of vLLM's grammar library XGrammar."""

@@ -1,1 +1,0 @@
-"""Prompts that hold pictures, sounds and videos."""

@@ -1,1 +1,0 @@
-"""Data-parallel engines behind one client: which of them serves a request, and their states."""

@@ -1,1 +1,0 @@
-"""Sessions that survive the death of the engine's process."""

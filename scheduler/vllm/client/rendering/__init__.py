@@ -1,0 +1,1 @@
+"""What goes into an engine: messages and media become tokens, by the model's own template."""
