@@ -18,7 +18,7 @@ MAX_WITHOUT_VALUE = {
     "runtime/cli/trace/export.py": 1,
     "runtime/run/limits.py": 1,
     "runtime/sdk/session.py": 4,
-    "runtime/server/http/access.py": 1,
+    "runtime/server/keys/access.py": 1,
     "runtime/testing/scripted_engine.py": 1,
     "runtime/tracing/setup.py": 1,
     "runtime/whatif/replays.py": 1,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from caesura.runtime.server.request.returning import SERVER, SESSION_HEADERS
+from caesura.runtime.server.http.returning import SERVER, SESSION_HEADERS
 
 BLOCK_CHARACTERS = 1024
 MAX_BLOCKS = 64

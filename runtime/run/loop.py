@@ -24,8 +24,7 @@ from caesura.runtime.events import (
     UsageCount,
 )
 from caesura.runtime.run.limits import Budget, Clock, Limits
-from caesura.runtime.run.pause_hints import PauseForecasts
-from caesura.runtime.run.pictures import NO_PICTURES, Pictures
+from caesura.runtime.run.media import NO_PICTURES, Pictures
 from caesura.runtime.run.transcript import NAMELESS, tool_message
 from caesura.scheduler.messages import Message, Sampling
 from caesura.tools.dispatch.dispatcher import Dispatcher, ToolCall, ToolResult, malformed
@@ -262,3 +261,25 @@ class _Turn:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class PauseForecasts:
+    """The forecasts that the calls of one turn have given; the turn waits for the last of them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ends: dict[str, float] = {}
+
+    def take(self, call_id: str, seconds: float) -> None:
+        """Take a forecast that a call lasts `seconds` more; it replaces an earlier one."""
+        self._ends[call_id] = self._clock() + seconds
+
+    def left_seconds(self, running: Collection[str]) -> float | None:
+        """Return the seconds until the last of the `running` calls is expected to end.
+
+        Returns None if a call has no forecast, or if all forecasts have passed.
+        """
+        if not running or any(call_id not in self._ends for call_id in running):
+            return None
+        left = max(self._ends[call_id] for call_id in running) - self._clock()
+        return left if left > 0 else None

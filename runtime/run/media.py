@@ -1,32 +1,111 @@
-"""The pictures, sounds and videos of messages: checked, and fetched from their addresses.
+"""Pictures, sounds and videos in messages: as parts of content, fetched, and made by tools.
 
-An engine gets media as data URLs. So nothing but this client fetches what a request names, within
-limits on size and time, and from public addresses only.
+An engine gets media as data URLs. So nothing but `MediaFetcher` fetches what a request names,
+within limits on size and time, and from public addresses only.
 """
 
 import asyncio
 import base64
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from yarl import URL
 
 from caesura.runtime.errors import UsageError
-from caesura.scheduler.media import KINDS, MediaRules, has_media, parts_of
+from caesura.scheduler.media import KINDS, MediaRules, Part, has_media, media_in, parts_of
 from caesura.scheduler.messages import Message
+from caesura.tools.artifacts import Artifact
 from caesura.tools.net import HttpClient, HttpError
+
+TEXTS = ("text", "refusal")
+"""Parts that are text; a refusal is an assistant's text, as OpenAI's models say."""
+
+
+MEDIA_ROLES = ("user", "tool")
+"""The roles whose messages may hold media."""
+
 
 MAX_MEDIA = 64
 """The most pictures, sounds and videos of one conversation."""
+
+
 MAX_MEDIA_BYTES = 32 * 2**20
 """The most bytes of one of them."""
+
+
 MAX_FETCHED_BYTES = 64 * 2**20
 """The most bytes that are fetched for one conversation."""
+
+
 FETCH_SECONDS = 20.0
+
+
+SEEN_TYPES = frozenset({"image/png", "image/jpeg", "image/webp"})
+"""The types of pictures that processors of models read; SVG is text."""
+
+
+MAX_SHOWN_BYTES = 16 * 2**20
+"""A larger picture is not shown."""
+
+
 _ADDRESSES = frozenset({"url", "image_url", "audio_url", "video_url"})
 """The fields of parts and blocks that hold an address or a data URL."""
+
+
 _MEDIA_TYPES = ("image", "audio", "video")
+
+
+Content = str | list[dict[str, Any]]
+
+
+def content_of(content: object) -> Content:
+    """Return the content of a chat message: one text, or a list of parts if it holds media.
+
+    Null becomes empty, and line breaks join text parts. Raises `ValueError` for a wrong part.
+    """
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise ValueError("input should be a valid string or a list of parts")
+    return joined([_part(number, part) for number, part in enumerate(content)])
+
+
+def joined(parts: Sequence[Mapping[str, Any]]) -> Content:
+    """Return parts of text as one text, and parts with media as they are."""
+    if all(part["type"] == "text" for part in parts):
+        return "\n".join(part["text"] for part in parts)
+    return [dict(part) for part in parts]
+
+
+def media_part(kind: str, value: object, path: str) -> dict[str, Any]:
+    """Return a part of one of the types in `KINDS`. Raises `ValueError` for a wrong value."""
+    if kind == "input_audio":
+        names = ("data", "format")
+        sound = value if isinstance(value, Mapping) else {}
+        if not all(isinstance(sound.get(name), str) for name in names):
+            raise ValueError(f"{path} must have input_audio with the texts data and format")
+        return {"type": kind, kind: {name: sound[name] for name in names}}
+    url = value.get("url") if isinstance(value, Mapping) else value
+    if not isinstance(url, str) or not url:
+        raise ValueError(f"{path} must have {kind} with a url that is a string")
+    return {"type": kind, kind: {"url": url}}
+
+
+def _part(number: int, part: object) -> dict[str, Any]:
+    if not isinstance(part, Mapping) or not isinstance(part.get("type"), str):
+        raise ValueError(f"part {number} must be an object whose type is a string")
+    kind = part["type"]
+    if kind in KINDS:
+        return media_part(kind, part.get(kind), f"part {number}")
+    if kind not in TEXTS:
+        known = ", ".join(("text", *KINDS))
+        raise ValueError(f"part {number} is of type {kind[:64]!r}; only {known} are supported")
+    if not isinstance(part.get(kind), str):
+        raise ValueError(f"part {number} must have a {kind} that is a string")
+    return {"type": "text", "text": part[kind]}
 
 
 class MediaRefused(UsageError):
@@ -168,3 +247,45 @@ def _check_address(url: str, path: str, rules: MediaRules) -> None:
             f"the domain {str(address.host)[:80]} is not among those of --allowed-media-domains",
             path,
         )
+
+
+class Pictures:
+    """Adds pictures to tools' results, up to the number that the engine takes in a prompt."""
+
+    def __init__(self, rules: MediaRules, given: int = 0) -> None:
+        """Create it for a conversation that already holds `given` pictures."""
+        self._left = rules.limits.get("image", 0) - given
+
+    async def shown(self, text: str, files: Iterable[Artifact]) -> str | Sequence[Part]:
+        """Return the content of a result with this text: with its pictures, if the model sees.
+
+        A file that has been deleted meanwhile is left out.
+        """
+        found = [each for each in files if _is_seen(each)][: max(0, self._left)]
+        urls = [url for each in found if (url := await asyncio.to_thread(_data_url, each))]
+        if not urls:
+            return text
+        self._left -= len(urls)
+        parts: list[dict[str, Any]] = [{"type": "text", "text": text}]
+        return [*parts, *({"type": "image_url", "image_url": {"url": url}} for url in urls)]
+
+
+NO_PICTURES = Pictures(MediaRules())
+
+
+def count_pictures(messages: Iterable[Message]) -> int:
+    """Return the number of pictures in messages."""
+    return sum(KINDS[part["type"]] == "image" for part in media_in(messages))
+
+
+def _is_seen(file: Artifact) -> bool:
+    return file.media_type in SEEN_TYPES and file.size_bytes <= MAX_SHOWN_BYTES
+
+
+def _data_url(file: Artifact) -> str:
+    """Return a file as a data URL; empty if it cannot be read."""
+    try:
+        data = file.path.read_bytes()
+    except OSError:
+        return ""
+    return f"data:{file.media_type};base64,{base64.b64encode(data).decode()}"

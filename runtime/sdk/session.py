@@ -11,12 +11,17 @@ from caesura.intercept.calls.events import CallFinished, CallMalformed
 from caesura.runtime.engine import Engine, EngineSession
 from caesura.runtime.errors import EngineFailed, UsageError
 from caesura.runtime.events import RunEnded, RunEvent, ToolReturned, Usage, UsageCount
-from caesura.runtime.run.content import Content, content_of
 from caesura.runtime.run.limits import Limits, bounded
 from caesura.runtime.run.loop import run
-from caesura.runtime.run.media import MediaFetcher
-from caesura.runtime.run.pause_hints import pauses_of
-from caesura.runtime.run.pictures import NO_PICTURES, Pictures, count_pictures
+from caesura.runtime.run.media import (
+    NO_PICTURES,
+    Content,
+    MediaFetcher,
+    Pictures,
+    content_of,
+    count_pictures,
+)
+from caesura.runtime.run.plan import pauses_of
 from caesura.runtime.run.transcript import Transcript, asker_of, digest
 from caesura.runtime.supervision.supervisor import until_alive
 from caesura.scheduler.admission.programs import Origin

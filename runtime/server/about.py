@@ -7,9 +7,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from caesura.runtime.server.chat.plan import adapter_of
-from caesura.runtime.server.http.access import HEALTH, READY
+from caesura.runtime.server.api.chat_request import adapter_of
 from caesura.runtime.server.http.errors import ApiError, JsonAnswer
+from caesura.runtime.server.keys.access import HEALTH, READY
 from caesura.runtime.server.load.metrics import CONTENT_TYPE
 from caesura.runtime.server.load.state import State
 from caesura.runtime.supervision.readiness import NotReady, Phase, Readiness

@@ -21,26 +21,25 @@ from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits, bounded
 from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.server.about import about_routes, unavailable
-from caesura.runtime.server.chat.handler import ChatCompletions
-from caesura.runtime.server.chat.kept import KeptChats
+from caesura.runtime.server.api.chat import ChatCompletions
+from caesura.runtime.server.api.chat_kept import KeptChats
+from caesura.runtime.server.api.messages import Messages
 from caesura.runtime.server.delegation import Delegation
 from caesura.runtime.server.files import artifact_routes, page_routes
-from caesura.runtime.server.http.access import Access, JsonOnly
 from caesura.runtime.server.http.connection import Connections
 from caesura.runtime.server.http.counting import Counted
 from caesura.runtime.server.http.errors import MESSAGES, ApiError, Errors
+from caesura.runtime.server.http.returning import Named
 from caesura.runtime.server.http.sockets import SocketLimits
 from caesura.runtime.server.http.stream import Streamed
+from caesura.runtime.server.keys.access import Access, ApiKeys, Door, JsonOnly
 from caesura.runtime.server.keys.auditing import Auditing, ended
-from caesura.runtime.server.keys.door import ApiKeys, Door
-from caesura.runtime.server.keys.told import LimitsTold
+from caesura.runtime.server.keys.quota import LimitsTold
 from caesura.runtime.server.load.gate import Gate
 from caesura.runtime.server.load.metrics import Metrics
 from caesura.runtime.server.load.queue_bound import QueueBound
 from caesura.runtime.server.load.state import State
-from caesura.runtime.server.messages.handler import Messages
 from caesura.runtime.server.people import people_routes
-from caesura.runtime.server.request.returning import Named
 from caesura.runtime.server.responses.conversations import conversation_routes
 from caesura.runtime.server.responses.routes import response_routes
 from caesura.runtime.server.responses.service import Responses

@@ -18,15 +18,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from caesura.runtime.engine import VllmServer
 from caesura.runtime.errors import EngineFailed
 from caesura.runtime.server.about import unavailable
-from caesura.runtime.server.http.access import sends_json
+from caesura.runtime.server.api.fields import MAX_BAD_WORDS, MAX_MESSAGES, MAX_STOPS, MAX_TOOLS
 from caesura.runtime.server.http.connection import ToldOfLeaving, parsed
 from caesura.runtime.server.http.counting import note_code
 from caesura.runtime.server.http.errors import NO_THREADS, ApiError, invalid, speaks_anthropic
+from caesura.runtime.server.keys.access import sends_json
 from caesura.runtime.server.keys.key import salted
+from caesura.runtime.server.keys.sender import origin_of, with_origin
 from caesura.runtime.server.load.state import State
-from caesura.runtime.server.request.fields import MAX_MESSAGES, MAX_TOOLS
-from caesura.runtime.server.request.origin import origin_of, with_origin
-from caesura.runtime.server.request.sampling import MAX_BAD_WORDS, MAX_STOPS
 from caesura.scheduler.admission.programs import Origin
 
 MAX_DEPTH = 200

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.files.page import Page, built
 from caesura.runtime.server.http.errors import ApiError
-from caesura.runtime.server.keys.door import Door
+from caesura.runtime.server.keys.access import Door
 from caesura.runtime.server.keys.key import Reach
 from caesura.runtime.server.keys.rules import Role
 from caesura.tools.artifacts import URL_PREFIX, Artifact, ArtifactStore

@@ -16,10 +16,9 @@ from caesura.runtime.journal.store import JournalStore
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.server.app import Application, create_app
-from caesura.runtime.server.http.access import needs_mention
 from caesura.runtime.server.http.listener import CANCEL_SECONDS, Listener, open_listener
 from caesura.runtime.server.http.sockets import SocketLimits
-from caesura.runtime.server.keys.door import ApiKeys
+from caesura.runtime.server.keys.access import ApiKeys, needs_mention
 from caesura.runtime.server.load.queue_bound import QueueBound
 from caesura.runtime.server.responses.store import ResponseStore
 from caesura.runtime.supervision.supervisor import Supervisor

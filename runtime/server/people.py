@@ -12,7 +12,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Send
 
-from caesura.runtime.server.http.access import JsonOnly
 from caesura.runtime.server.http.errors import (
     ApiError,
     JsonAnswer,
@@ -21,7 +20,7 @@ from caesura.runtime.server.http.errors import (
     sentence,
 )
 from caesura.runtime.server.http.stream import EventStream, Streamed
-from caesura.runtime.server.keys.door import Door, reaches
+from caesura.runtime.server.keys.access import Door, JsonOnly, reaches
 from caesura.runtime.server.keys.rules import Role
 from caesura.tools.people import BadAnswer, NoSuchItem, NotPending, Pending, People
 from caesura.tools.people.pending import (

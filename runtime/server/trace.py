@@ -24,9 +24,9 @@ from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.storage import curating, reading
 from caesura.runtime.recording.storage.reading import Page
 from caesura.runtime.recording.subscription import Subscription
-from caesura.runtime.server.http.access import JSON, JsonOnly
 from caesura.runtime.server.http.errors import ApiError, from_validation, invalid, sentence
 from caesura.runtime.server.http.stream import EventStream, Pieces, Streamed
+from caesura.runtime.server.keys.access import JSON, JsonOnly
 from caesura.tools.artifacts import ArtifactStore
 
 T = TypeVar("T")

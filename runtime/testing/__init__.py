@@ -15,8 +15,7 @@ from caesura.runtime.testing.script import (
     say,
     think,
 )
-from caesura.runtime.testing.scripted_engine import ScriptedEngine
-from caesura.runtime.testing.scripted_session import ScriptedSession
+from caesura.runtime.testing.scripted_engine import ScriptedEngine, ScriptedSession
 
 __all__ = [
     "Calls",

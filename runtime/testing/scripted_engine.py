@@ -6,30 +6,336 @@ sees the same events as from the real engine, without a model and without waitin
     engine = ScriptedEngine([call("calculator", expression="2+2"), say("It is 4.")])
     answer = await Agent(engine, tools=["calculator"]).run("What is 2+2?")
     engine.assert_finished()
+
+In the logs of its sessions, the tokens of a turn are the bytes of its events as JSON lines.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from itertools import count
 from types import TracebackType
-from typing import Self
+from typing import Any, Literal, Self
 
-from caesura.intercept.calls.events import Event
-from caesura.runtime.errors import EngineFailed, UsageError
+from pydantic import TypeAdapter
+
+from caesura.intercept.calls.events import (
+    ArgumentsDelta,
+    CallFinished,
+    CallMalformed,
+    CallStarted,
+    Event,
+    FollowUpReport,
+    ReasoningDelta,
+    ResumeReport,
+    TextDelta,
+    TurnEnded,
+)
+from caesura.runtime.errors import ContextOverflow, EngineFailed, UsageError
+from caesura.runtime.run.transcript import Transcript
 from caesura.runtime.testing.script import (
+    Calls,
+    Fail,
     Reader,
     Script,
     ScriptError,
+    as_calls,
+    broken_rule,
     count_units,
+    cut,
+    play,
+    stopped,
 )
-from caesura.runtime.testing.scripted_session import ScriptedSession, message_units
-from caesura.scheduler.answers import Answers
-from caesura.scheduler.media import MediaRules
+from caesura.scheduler.answers import Answers, history_of, length_up_to_answer
+from caesura.scheduler.media import MediaRules, has_media
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.revival import Revival
-from caesura.scheduler.session_log import SessionLog
+from caesura.scheduler.session_log import LoggedTurn, SessionLog, TurnOutcome
 
 NO_MEDIA = MediaRules()
+
+
 Pace = Callable[[Event], Awaitable[None]]
 """A function that is awaited before each event, so that a test can hold or slow the decode."""
+
+
+_EVENTS: tuple[Any, ...] = (
+    TextDelta,
+    ReasoningDelta,
+    CallStarted,
+    ArgumentsDelta,
+    CallFinished,
+    CallMalformed,
+    TurnEnded,
+)
+
+
+_KINDS: dict[str, TypeAdapter[Any]] = {each.__name__: TypeAdapter(each) for each in _EVENTS}
+
+
+def tokens_of(event: Event) -> list[int]:
+    """Return an event, without log probabilities, as tokens."""
+    if isinstance(event, TextDelta):
+        event = replace(event, logprobs=())
+    kind = type(event).__name__
+    return list(json.dumps([kind, _KINDS[kind].dump_python(event, mode="json")]).encode() + b"\n")
+
+
+def events_of(tokens: Sequence[int]) -> list[Event]:
+    """Return the events that the tokens hold as a whole."""
+    lines = bytes(tokens).split(b"\n")[:-1]
+    return [_KINDS[kind].validate_python(fields) for kind, fields in map(json.loads, lines)]
+
+
+class ScriptedLog:
+    """Writes and replays the log of one scripted session, which may have none."""
+
+    def __init__(self, log: SessionLog | None, new_id: Callable[[], str]) -> None:
+        """Create it; `new_id` makes the ids of calls where there is no log."""
+        self._log = log
+        self._new_id = new_id
+        self._numbers = count(1)
+        self._left = deque(log.turns if log is not None else ())
+        self._old = self._part = 0
+
+    def call_id(self) -> str:
+        """Return the next call's id, which a replay makes again."""
+        if self._log is None:
+            return self._new_id()
+        return f"{self._log.key}_call_{next(self._numbers)}"
+
+    def begin(self, prompt: int) -> list[Event]:
+        """Begin a turn whose messages have `prompt` tokens; return the events that are logged."""
+        if self._log is None:
+            return []
+        if not self._left:
+            self._log.begin(LoggedTurn([0] * prompt))
+            self._old = 0
+            return []
+        logged = self._left.popleft()
+        events = events_of(logged.sampled)
+        self._old = len(events)
+        self._part = len(logged.sampled) - sum(len(tokens_of(each)) for each in events)
+        return events
+
+    def replayed(self, events: Sequence[Event]) -> Iterator[Event]:
+        """Yield the events of a turn that ended in the log, and count its calls."""
+        for event in events:
+            if isinstance(event, CallFinished | CallMalformed):
+                next(self._numbers)
+            yield event
+
+    def write(self, event: Event) -> None:
+        """Write an event, unless the log has it."""
+        if self._log is None:
+            return
+        if self._old:
+            self._old -= 1
+            return
+        self._log.sampled(tokens_of(event)[self._part :])
+        self._part = 0
+        if isinstance(event, TurnEnded):
+            finish: Literal["stop", "length"] = "length" if event.reason == "length" else "stop"
+            paused, cached = event.reason == "call", event.cached_tokens
+            self._log.end(TurnOutcome(finish, None, paused, cached, event.resume))
+
+
+class ScriptedSession:
+    """One conversation with a `ScriptedEngine`, and a record of all that the caller sent."""
+
+    def __init__(
+        self,
+        engine: "ScriptedEngine",
+        spec: SessionSpec,
+        reader: Reader,
+        number: int,
+        log: SessionLog | None = None,
+    ) -> None:
+        self._engine = engine
+        self._log = ScriptedLog(log, engine.next_call_id)
+        self._reader = reader
+        self._number = number
+        self._transcript = Transcript()
+        self._context = 0
+        self._open_calls: list[str] = []
+        self._busy = False
+        self._stop_text: str | None = None
+        self._broken_off = False
+        self.request_id: str | None = f"scripted-{number}"
+        """The id of the session's request, as in a real engine."""
+        self.spec = spec
+        self.turns: list[tuple[Message, ...]] = []
+        """The messages that the caller sent in each turn."""
+        self.samplings: list[Sampling] = []
+        """The sampling settings of each turn."""
+        self.expected_pauses: list[float] = []
+        """The forecasts of the session's pauses, in seconds."""
+        self.closed = False
+        self.follow_up = False
+        """Whether the session was closed at a call that another session will answer."""
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The whole conversation, including the script's output."""
+        return self._transcript.messages
+
+    async def turn(
+        self, messages: Sequence[Message], sampling: Sampling | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Play the next item of the script.
+
+        Raises `ScriptError` if the caller violates the contract: by two concurrent turns, or by
+        results that do not answer the calls. Raises it also at the end of the script.
+        """
+        if self._busy:
+            raise self._error("was asked for while another turn decodes")
+        self._busy = True
+        try:
+            await self._engine.alive()
+            async for event in self._decode(tuple(messages), sampling or self.spec.sampling):
+                if self._engine.pace is not None:
+                    await self._engine.pace(event)
+                await asyncio.sleep(0)  # a real engine lets other tasks run between tokens
+                await self._engine.alive()
+                self._transcript.take(event)
+                yield event
+        finally:
+            self._busy = False
+
+    async def remember(self, answer: Sequence[Message]) -> None:
+        """Let a later session continue from this one's scripted tokens, unless a stop text cut."""
+        if self._stop_text is not None:
+            return
+        history = history_of((*self.turns[0], *answer), self.spec)
+        self._engine.answers.remember(history, [0] * self._context)
+
+    async def expect_pause(self, seconds: float) -> None:
+        """Record a forecast of the present pause."""
+        self.expected_pauses.append(seconds)
+
+    async def close(self, *, follow_up: bool = False) -> None:
+        """End the session. Idempotent."""
+        self.follow_up = self.follow_up or (follow_up and not self.closed)
+        self.closed = True
+
+    async def _decode(
+        self, messages: tuple[Message, ...], sampling: Sampling
+    ) -> AsyncGenerator[Event, None]:
+        follow_up = None if self.turns else self._follow_up(messages)
+        cached, prompt = self._context, sum(map(message_units, messages))
+        if follow_up is not None:
+            cached = min(follow_up.spliced_tokens, prompt)
+        resumed = self._accept(messages, prompt)
+        self.samplings.append(sampling)
+        told = self._log.begin(prompt)
+        if told and isinstance(told[-1], TurnEnded):
+            for event in self._log.replayed(told):
+                self._note(event)
+                yield event
+            return
+        item = await self._reader.read(self.messages, self.spec.tools, self._error)
+        turn, stop_text = stopped(as_calls(item), sampling.stop)
+        turn, tokens, was_cut = cut(turn, sampling.max_tokens)
+        if turn.calls and self.spec.tool_choice == "none":
+            raise self._error("calls a tool, but the session was opened with tool_choice='none'")
+        if sampling.calls is not None and not was_cut and stop_text is None:
+            broken = broken_rule(turn, sampling.calls)
+            if broken is not None:
+                raise self._error(broken)
+        size, new_id = self._engine.piece_characters, self._log.call_id
+        for event in play(turn, size, new_id, sampling.logprobs):
+            self._note(event)
+            yield event
+        if isinstance(item, Fail) and not was_cut:
+            self._engine.note_failure(item.error)
+            raise item.error
+        report = ResumeReport("preserve", 0.0, 0.0, cached, cached) if resumed else None
+        ended = TurnEnded(
+            _reason(turn, was_cut),
+            prompt,
+            tokens,
+            cached,
+            report,
+            follow_up,
+            None if was_cut else stop_text,
+            count_units(turn.reasoning),
+        )
+        self._note(ended)
+        yield ended
+
+    def _note(self, event: Event) -> None:
+        """Keep what the next turn depends on, and log the event."""
+        if isinstance(event, CallFinished | CallMalformed):
+            self._open_calls.append(event.call_id)
+        if isinstance(event, TurnEnded):
+            if event.reason == "length":
+                self._open_calls.clear()
+            self._broken_off = False
+            self._context += event.prompt_tokens + event.completion_tokens
+            self._stop_text = event.stop_text
+        self._log.write(event)
+
+    def _follow_up(self, messages: tuple[Message, ...]) -> FollowUpReport | None:
+        length = length_up_to_answer(messages)
+        if length is None:
+            return None
+        if has_media(messages):
+            return FollowUpReport("rendered", "media")
+        found = self._engine.answers.find(history_of(messages[:length], self.spec))
+        if isinstance(found, str):
+            return FollowUpReport("rendered", found)
+        return FollowUpReport("spliced", "unchanged", len(found))
+
+    def _accept(self, messages: tuple[Message, ...], prompt: int) -> bool:
+        """Check and record a turn's messages; return whether it resumes a paused turn."""
+        self.turns.append(messages)
+        if self.closed or self._engine.closed:
+            raise self._error("was asked for after its session was closed")
+        if self._broken_off:
+            raise self._error("follows a turn that ended early: open a new session")
+        resumed = bool(self._open_calls)
+        if resumed and not self.spec.pausing:
+            raise self._error("follows calls, but the session was opened with pausing=False")
+        if resumed:
+            answered = [m.get("tool_call_id") for m in messages if m.get("role") == "tool"]
+            if answered != self._open_calls or len(answered) != len(messages):
+                raise self._error(f"must answer {self._open_calls} in order, got {answered}")
+        elif not messages:
+            raise self._error("was sent no messages")
+        if self._context + prompt > self._engine.context_tokens:
+            raise ContextOverflow(
+                f"{self._context + prompt} tokens exceed {self._engine.context_tokens}"
+            )
+        self._open_calls.clear()
+        self._broken_off = True  # until this turn has ended
+        if not resumed:
+            self._transcript.settle()
+        for message in messages:
+            self._transcript.add(message)
+        return resumed
+
+    def _error(self, what: str) -> ScriptError:
+        return ScriptError(f"turn {len(self.turns)} of session {self._number} {what}")
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<ScriptedSession {self._number}: {len(self.turns)} turn(s), {state}>"
+
+
+def _reason(turn: Calls, was_cut: bool) -> Literal["call", "stop", "length"]:
+    if was_cut:
+        return "length"
+    return "call" if turn.calls else "stop"
+
+
+def message_units(message: Message) -> int:
+    """Return the number of scripted tokens of a message."""
+    content = message.get("content") or ""
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+    made = [c["function"] for c in message.get("tool_calls") or ()]
+    return count_units(text) + sum(count_units(f"{f['name']} {f['arguments']}") for f in made)
 
 
 class ScriptedEngine:

@@ -3,7 +3,7 @@
 import pytest
 
 from caesura.runtime.journal.sqlite_store import SqliteJournal
-from caesura.runtime.server.chat.handler import ChatCompletions
+from caesura.runtime.server.api.chat import ChatCompletions
 from caesura.scheduler.vllm.control.commands import Commands
 from tests.campaign.fuzz import run as fuzz
 

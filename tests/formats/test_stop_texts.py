@@ -9,7 +9,7 @@ from caesura.intercept.calls.events import CallFinished, TextDelta, TurnEnded
 from caesura.intercept.calls.formats import TURN_FORMATS
 from caesura.intercept.calls.watch import Verdict
 from caesura.runtime.run.loop import run
-from caesura.runtime.server.chat.answer import Answer
+from caesura.runtime.server.api.chat_answer import Answer
 from caesura.scheduler.messages import Sampling, SessionSpec
 from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.tools import Dispatcher, Registry

@@ -10,8 +10,8 @@ import typer
 from caesura.intercept.kv.handling import HANDLINGS
 from caesura.runtime.cli.options import DEFAULT_HOST_GIB, PAUSES, HostGib, search_here
 from caesura.runtime.errors import UsageError
+from caesura.runtime.server.http.returning import checked_server
 from caesura.runtime.server.keys.key import Key, keys_of, read_keys
-from caesura.runtime.server.request.returning import checked_server
 from caesura.scheduler.admission import ADMISSIONS
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.prompt_lengths.predictor import Description

@@ -27,9 +27,8 @@ from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import configured_limits
 from caesura.runtime.server import serve
 from caesura.runtime.server.about import loading_app
-from caesura.runtime.server.http.access import is_loopback
 from caesura.runtime.server.http.listener import open_listener
-from caesura.runtime.server.keys.door import check_door
+from caesura.runtime.server.keys.access import check_door, is_loopback
 from caesura.runtime.server.keys.key import Key, weights_of
 from caesura.runtime.server.keys.rules import Role
 from caesura.runtime.server.listen import DoorOptions

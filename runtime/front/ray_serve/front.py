@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 from caesura.runtime.front.asked import Asked, asked_of
 from caesura.runtime.front.ray_serve.forwarded import Forwarded, plain_scope
 from caesura.runtime.front.recent import Recent
-from caesura.runtime.server.request.returning import ANSWER, SERVER
+from caesura.runtime.server.http.returning import ANSWER, SERVER
 from caesura.runtime.server.responses.ids import CONVERSATION, RESPONSE
 
 LOG = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, R
 from caesura.runtime.front.asked import Asked, asked_of
 from caesura.runtime.front.ray_serve.forwarded import Forwarded
 from caesura.runtime.front.routes import Bounds, Routes
-from caesura.runtime.server.request.returning import SESSION_HEADERS
+from caesura.runtime.server.http.returning import SESSION_HEADERS
 
 PROMPTS = ("messages", "input", "prompt")
 

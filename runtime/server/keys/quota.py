@@ -1,17 +1,55 @@
-"""What is left to each key: requests in flight, requests and tokens in a minute."""
+"""What is left to each key: requests in flight, requests and tokens in a minute.
+
+Answers tell a key what is left of its limits.
+"""
 
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 
-from caesura.runtime.server.http.access import shown_key
+from starlette.datastructures import MutableHeaders
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
 from caesura.runtime.server.http.errors import ApiError
-from caesura.runtime.server.keys.bucket import Bucket
 from caesura.runtime.server.keys.key import Key, tenant_of
+from caesura.runtime.server.keys.sender import shown_key
+
+MINUTE = 60.0
+
 
 CODE = "rate_limit_exceeded"
+
+
 IN_FLIGHT_RETRY_SECONDS = 1.0
+
+
+class Bucket:
+    """Holds up to `per_minute`, and gains as much in a minute. What is taken may leave a debt."""
+
+    def __init__(self, per_minute: int, now: float) -> None:
+        """Create a full bucket at the time `now`, in seconds."""
+        self.per_minute = per_minute
+        self._level = float(per_minute)
+        self._at = now
+
+    def level(self, now: float) -> float:
+        """Return what may be taken; less than 0 is a debt."""
+        gained = max(0.0, now - self._at) * self.per_minute / MINUTE
+        self._level = min(self.per_minute, self._level + gained)
+        self._at = max(self._at, now)
+        return self._level
+
+    def take(self, amount: float, now: float) -> None:
+        """Take some, also more than there is."""
+        self._level = self.level(now) - amount
+
+    def seconds_until(self, amount: float, now: float) -> float:
+        """Return the seconds until so much may be taken; infinite if it never may."""
+        if amount > self.per_minute:
+            return inf
+        return max(0.0, amount - self.level(now)) * MINUTE / self.per_minute
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +153,27 @@ class Quotas:
         """Return the headers of an answer that tell what is left."""
         quota = self.of(headers)
         return {} if quota is None else quota.headers(self._clock())
+
+
+class LimitsTold:
+    """Middleware that adds the headers `x-ratelimit-*` to the answers of keys with limits."""
+
+    def __init__(self, app: ASGIApp, quotas: Quotas) -> None:
+        self._app = app
+        self._quotas = quotas
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = HTTPConnection(scope).headers
+
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(raw=message["headers"])
+                headers.update(self._quotas.told(given))
+                message = {**message, "headers": headers.raw}
+            await send(message)
+
+        await self._app(scope, receive, told)

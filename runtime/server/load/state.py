@@ -8,8 +8,8 @@ from caesura.runtime.engine import Engine
 from caesura.runtime.journal.writer import JournalWriter
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.media import MediaFetcher
+from caesura.runtime.server.keys.access import Door
 from caesura.runtime.server.keys.auditing import Auditing
-from caesura.runtime.server.keys.door import Door
 from caesura.runtime.server.load.gate import Gate
 from caesura.runtime.server.load.metrics import Metrics
 from caesura.runtime.supervision.readiness import Readiness

@@ -18,7 +18,7 @@ from caesura.intercept.calls.events import (
     TurnEnded,
 )
 from caesura.runtime.events import RunEvent, ToolReturned
-from caesura.runtime.server.chat.ran import RunTally
+from caesura.runtime.run.fold import RunTally
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.responses import ids
 from caesura.runtime.server.responses.output import (

@@ -7,9 +7,10 @@ from typing import Any
 
 from caesura.intercept.calls.events import TextDelta, TurnEnded
 from caesura.runtime.events import UsageCount
+from caesura.runtime.run.plan import Plan
 from caesura.runtime.run.transcript import digest
-from caesura.runtime.server.chat.plan import Plan, adapter_of
-from caesura.runtime.server.decoding import apart, decode, owned
+from caesura.runtime.server.api.chat_request import adapter_of
+from caesura.runtime.server.api.decoding import apart, decode, owned
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.load.state import State
 from caesura.runtime.server.responses import ids

@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from caesura.runtime.server.http.access import JsonOnly
 from caesura.runtime.server.http.counting import note_answer
 from caesura.runtime.server.http.errors import ApiError, JsonAnswer, invalid
-from caesura.runtime.server.request.origin import tenant_in
+from caesura.runtime.server.keys.access import JsonOnly
+from caesura.runtime.server.keys.sender import tenant_in
 from caesura.runtime.server.responses import ids
 from caesura.runtime.server.responses.items import items_of
 from caesura.runtime.server.responses.routes import page

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from caesura.runtime.run.content import Content, media_part
+from caesura.runtime.run.media import Content, media_part
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses import ids
 from caesura.runtime.server.responses.store.records import Item

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from caesura.runtime.run.content import Content
+from caesura.runtime.run.media import Content
 from caesura.runtime.run.transcript import CANCELLED, tool_message
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses import ids

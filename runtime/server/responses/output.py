@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from caesura.intercept.calls.events import TokenLogprob
-from caesura.runtime.server.chat.answer import shown_logprob
+from caesura.runtime.server.api.chat_answer import shown_logprob
 from caesura.runtime.server.responses import ids
 from caesura.runtime.server.responses.custom import InputReader, input_of
 from caesura.runtime.server.responses.store.records import Item

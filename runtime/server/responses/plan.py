@@ -11,9 +11,9 @@ from typing import Any
 
 from caesura.runtime.engine import Engine
 from caesura.runtime.run.limits import Limits, bounded
-from caesura.runtime.run.pause_hints import pauses_of
+from caesura.runtime.run.plan import Plan, pauses_of
 from caesura.runtime.run.transcript import digest
-from caesura.runtime.server.chat.plan import Plan, adapter_of, selected
+from caesura.runtime.server.api.chat_request import adapter_of, selected
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses.answer import Shown
 from caesura.runtime.server.responses.messages import messages_of, with_instructions

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from caesura.runtime.journal.record import BadJournal, Recorded
-from caesura.runtime.server.request.sender import Sender
+from caesura.runtime.server.keys.sender import Sender
 from caesura.runtime.server.responses.plan import History
 from caesura.runtime.server.responses.resource import Resource
 from caesura.runtime.server.responses.schema import ResponseRequest

@@ -10,11 +10,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Send
 
-from caesura.runtime.server.http.access import JsonOnly
 from caesura.runtime.server.http.connection import parsed
 from caesura.runtime.server.http.counting import count_as, note_answer
 from caesura.runtime.server.http.errors import JsonAnswer, invalid
 from caesura.runtime.server.http.stream import EventStream, Streamed
+from caesura.runtime.server.keys.access import JsonOnly
 from caesura.runtime.server.load.state import State
 from caesura.runtime.server.responses.compact import compacted, counted_tokens
 from caesura.runtime.server.responses.output import events_again

@@ -19,9 +19,9 @@ from caesura.runtime.engine import EngineSession
 from caesura.runtime.errors import ContextOverflow, LimitReached
 from caesura.runtime.events import RunEnded, RunEvent
 from caesura.runtime.journal.record import BadJournal
+from caesura.runtime.run.plan import Plan
 from caesura.runtime.run.transcript import Transcript
-from caesura.runtime.server.chat.plan import Plan
-from caesura.runtime.server.decoding import apart, decode
+from caesura.runtime.server.api.decoding import apart, decode
 from caesura.runtime.server.http.errors import ApiError, from_exception
 from caesura.runtime.server.load.state import State
 from caesura.runtime.server.people import pending_told

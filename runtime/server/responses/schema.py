@@ -17,12 +17,19 @@ from pydantic import (
     model_validator,
 )
 
+from caesura.runtime.server.api.fields import (
+    Listed,
+    NotEmpty,
+    Part,
+    Priority,
+    SamplingFields,
+    Strict,
+    TemplateVariables,
+    in_words,
+    template_variables,
+    valid_schema,
+)
 from caesura.runtime.server.http.errors import invalid
-from caesura.runtime.server.request.fields import Listed, NotEmpty, Part, Priority, Strict
-from caesura.runtime.server.request.output import valid_schema
-from caesura.runtime.server.request.sampling import SamplingFields
-from caesura.runtime.server.request.template import TemplateVariables, template_variables
-from caesura.runtime.server.request.validation import in_words
 from caesura.runtime.server.responses.items import LEFT_OUT, items_of
 from caesura.runtime.server.responses.store.records import Item
 from caesura.runtime.server.responses.tools import (

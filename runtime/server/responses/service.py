@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 from caesura.runtime.journal.kept import KeptRun
 from caesura.runtime.journal.record import Recorded
-from caesura.runtime.server.chat.plan import adapter_of
+from caesura.runtime.server.api.chat_request import adapter_of
+from caesura.runtime.server.api.decoding import with_sender
 from caesura.runtime.server.http.errors import ApiError, invalid
-from caesura.runtime.server.keys.door import reaches
+from caesura.runtime.server.keys.access import reaches
 from caesura.runtime.server.keys.key import Reach
+from caesura.runtime.server.keys.sender import Sender, tenant_in
 from caesura.runtime.server.load.state import State
-from caesura.runtime.server.request.origin import tenant_in
-from caesura.runtime.server.request.sender import Sender
 from caesura.runtime.server.responses.answer import Answer
 from caesura.runtime.server.responses.items import REFERENCE
 from caesura.runtime.server.responses.messages import messages_of
@@ -177,7 +177,7 @@ class Responses(Inputs):
             return found
         plan = await self._planned(request, items, history)
         part = self._part(self._resource(request), items, history, plan, tenant_in(headers))
-        sender = Sender.of(plan.run, headers, part.id)
+        sender = Sender.of(plan.run.user, headers, part.id)
         part.kept = self._journaled(part, history, plan, sender)
         return part, await self._start(part, plan, history, sender, headers, started)
 
@@ -303,7 +303,7 @@ class Responses(Inputs):
         try:
             if part.kept is None or not part.kept.is_resumed:
                 place = self._enter(headers)
-            decoding = Decoding(self._state, sender.of_plan(plan.run), part, headers)
+            decoding = Decoding(self._state, with_sender(plan.run, sender), part, headers)
         except BaseException:  # a run that was refused must not begin in the next process
             place.__exit__(None, None, None)
             if part.kept is not None:

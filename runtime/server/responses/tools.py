@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from caesura.runtime.server.request.fields import MAX_TOOLS, Listed, Name, Part
+from caesura.runtime.server.api.fields import MAX_TOOLS, Listed, Name, Part
 from caesura.runtime.server.responses.custom import parameters
 from caesura.runtime.server.responses.messages import NAMESPACE_SEPARATOR
 from caesura.scheduler.messages import ToolSpec

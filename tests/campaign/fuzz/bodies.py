@@ -13,9 +13,9 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema
 
 from caesura.runtime.server import create_app
+from caesura.runtime.server.api.chat_request import ChatRequest
+from caesura.runtime.server.api.messages_request import MessagesRequest
 from caesura.runtime.server.app import Application
-from caesura.runtime.server.chat.schema import ChatRequest
-from caesura.runtime.server.messages.schema import MessagesRequest
 from caesura.runtime.server.responses.schema import ResponseRequest
 from caesura.runtime.testing import ScriptedEngine, ScriptedSession, call
 from caesura.scheduler.messages import Sampling, SessionSpec

@@ -12,7 +12,7 @@ import aiohttp
 import openai
 import pytest
 
-from caesura.runtime.server.request.returning import SERVER
+from caesura.runtime.server.http.returning import SERVER
 from tests.runtime.front.scripted import MODEL, WAIT, scripted_server
 
 ray = pytest.importorskip("ray", reason="needs Ray: pip install -e '.[front]'")

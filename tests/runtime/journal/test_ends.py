@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from caesura.runtime.server.chat import kept
+from caesura.runtime.server.api import chat_kept
 from caesura.runtime.server.responses.store import Store, Stored
 from caesura.runtime.testing import say
 
@@ -110,7 +110,7 @@ async def test_an_answer_waits_for_its_client_in_the_next_process(serve: Any) ->
 async def test_an_answer_that_nobody_comes_for_is_deleted(
     serve: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(chat_kept, "KEPT_SECONDS", 0.0)
     _, journal = await answered(serve)
     shop = Shop("fail")
     server = await serve([*SCRIPT, *SCRIPT], shop.tools, journal)
@@ -123,7 +123,7 @@ async def test_an_answer_that_nobody_comes_for_is_deleted(
 async def test_an_answer_whose_client_left_is_deleted(
     serve: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(chat_kept, "KEPT_SECONDS", 0.0)
     journal, shop = Spy(), Shop()
     server = await serve(SCRIPT, shop.tools, journal)
     key = {"Idempotency-Key": "k"}

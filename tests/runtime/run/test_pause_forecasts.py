@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from caesura.runtime.run.loop import run
-from caesura.runtime.run.pause_hints import PauseForecasts
+from caesura.runtime.run.loop import PauseForecasts, run
 from caesura.runtime.testing import ScriptedEngine, call, calls, say
 from caesura.scheduler.messages import SessionSpec
 from caesura.tools import Dispatcher, Registry, Tool, tool

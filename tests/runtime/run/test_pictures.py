@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from caesura.runtime.run.pictures import Pictures
+from caesura.runtime.run.media import Pictures
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.scheduler.media import MediaRules, behind_results

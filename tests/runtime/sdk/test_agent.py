@@ -11,8 +11,7 @@ from caesura.runtime.events import RunEnded
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.sdk import engines as shared
 from caesura.runtime.sdk.agent import Agent
-from caesura.runtime.sdk.engines import SharedEngines
-from caesura.runtime.sdk.loop_thread import BackgroundLoop
+from caesura.runtime.sdk.engines import BackgroundLoop, SharedEngines
 from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.scheduler.messages import Sampling
 from caesura.tools import tool

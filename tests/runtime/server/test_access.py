@@ -10,7 +10,7 @@ from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.storage.store import Store
 from caesura.runtime.server import create_app, serve
-from caesura.runtime.server.http.access import is_loopback
+from caesura.runtime.server.keys.access import is_loopback
 from caesura.runtime.server.keys.key import tenant_of, weights_of
 from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.tools.artifacts import ArtifactStore

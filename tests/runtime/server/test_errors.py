@@ -14,9 +14,9 @@ from caesura.runtime.errors import (
     UsageError,
 )
 from caesura.runtime.server import create_app
-from caesura.runtime.server.chat import handler
+from caesura.runtime.server.api import chat
+from caesura.runtime.server.api.fields import MAX_MESSAGES, MAX_TOOLS
 from caesura.runtime.server.http.connection import MAX_INLINE_BODY_BYTES
-from caesura.runtime.server.request.fields import MAX_MESSAGES, MAX_TOOLS
 from caesura.runtime.testing import call, fail
 from caesura.scheduler.errors import RepeatedDeaths
 from caesura.tools.registry import Registry
@@ -142,7 +142,7 @@ def test_settings_that_make_no_sense(options):
 async def test_a_large_body_is_read_beside_the_event_loop(serve_script, monkeypatch):
     served = await serve_script(["Small.", "Large."])
     reading, released = threading.Event(), threading.Event()
-    parse = handler.parse
+    parse = chat.parse
 
     def waiting(body):
         if len(body) > MAX_INLINE_BODY_BYTES:
@@ -150,7 +150,7 @@ async def test_a_large_body_is_read_beside_the_event_loop(serve_script, monkeypa
             assert released.wait(60), "nothing else was done meanwhile"
         return parse(body)
 
-    monkeypatch.setattr(handler, "parse", waiting)
+    monkeypatch.setattr(chat, "parse", waiting)
     content = "x" * MAX_INLINE_BODY_BYTES
     large = asyncio.create_task(served.chat(messages=[{"role": "user", "content": content}]))
     await asyncio.to_thread(reading.wait, 60)

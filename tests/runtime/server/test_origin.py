@@ -9,7 +9,7 @@ from caesura.runtime.engine import VllmServer
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.key import tenant_of
-from caesura.runtime.server.request.origin import origin_of, with_origin
+from caesura.runtime.server.keys.sender import origin_of, with_origin
 from caesura.runtime.testing import ScriptedEngine
 from caesura.scheduler.admission.programs import Origin
 

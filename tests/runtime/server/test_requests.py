@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from caesura.runtime.server.chat.schema import HARMLESS, NEUTRAL, parse
+from caesura.runtime.server.api.chat_request import HARMLESS, NEUTRAL, parse
 from caesura.runtime.server.http.errors import ApiError
 from caesura.scheduler.messages import Sampling, TextFormat
 

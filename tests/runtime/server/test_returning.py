@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from caesura.runtime.errors import UsageError
-from caesura.runtime.server.request.origin import SESSION
-from caesura.runtime.server.request.returning import ANSWER, SERVER, checked_server
+from caesura.runtime.server.http.returning import ANSWER, SERVER, SESSION, checked_server
 from tests.runtime.server.conftest import MODEL
 
 

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from caesura.intercept.calls.events import FollowUpReport
 from caesura.runtime.engine import VllmServer
-from caesura.runtime.server.chat.spliced import streamed_answer, whole_answer
+from caesura.runtime.server.api.chat_spliced import streamed_answer, whole_answer
 from caesura.scheduler.answers import Answers, FollowUp, history_of, length_up_to_answer
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 

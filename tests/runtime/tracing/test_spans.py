@@ -16,7 +16,7 @@ from caesura.runtime.events import TextDelta
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.testing import ScriptedEngine, call, calls, fail, inline, malformed, say, think
-from caesura.runtime.testing.scripted_session import ScriptedSession
+from caesura.runtime.testing.scripted_engine import ScriptedSession
 from caesura.scheduler.messages import Sampling
 from caesura.tools import calculator, tool
 from caesura.tools.artifacts import Artifact

@@ -4,10 +4,9 @@ import pytest
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server.http.errors import ApiError
-from caesura.runtime.server.keys.bucket import Bucket
-from caesura.runtime.server.keys.door import Door
+from caesura.runtime.server.keys.access import Door
 from caesura.runtime.server.keys.key import Key, read_keys, salted
-from caesura.runtime.server.keys.quota import Quota, Quotas
+from caesura.runtime.server.keys.quota import Bucket, Quota, Quotas
 
 ANN = {"Authorization": "Bearer ann-secret"}
 

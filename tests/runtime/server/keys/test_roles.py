@@ -15,7 +15,7 @@ from caesura.runtime.plugin import KEY_FILE, EndpointPlugin, keys_with_settings
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.storage.store import Store
 from caesura.runtime.server import create_app
-from caesura.runtime.server.keys.door import Door
+from caesura.runtime.server.keys.access import Door
 from caesura.runtime.server.keys.key import Key, keys_of, read_keys
 from caesura.runtime.server.keys.rules import SOCKET, Role, least_role, rule_of
 from caesura.runtime.testing import ScriptedEngine

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from caesura.runtime.run.limits import Limits
-from caesura.runtime.server.chat.plan import records_of
-from caesura.runtime.server.messages.schema import parse as parse_messages
+from caesura.runtime.server.api.chat_request import records_of
+from caesura.runtime.server.api.messages_request import parse as parse_messages
 from caesura.runtime.server.responses.custom import InputReader, input_of
 from caesura.runtime.server.responses.items import items_of
 from caesura.runtime.server.responses.messages import messages_of

@@ -15,13 +15,12 @@ from starlette.types import Message as AsgiMessage
 from starlette.types import Send
 
 from caesura.runtime.engine import ServerSplicing
-from caesura.runtime.server.chat.plan import records_of
-from caesura.runtime.server.chat.schema import ChatRequest, parse
+from caesura.runtime.server.api.chat_request import ChatRequest, parse, records_of
 from caesura.runtime.server.delegation import Delegation
 from caesura.runtime.server.http.connection import parsed
 from caesura.runtime.server.http.errors import ApiError
+from caesura.runtime.server.keys.sender import owner_of
 from caesura.runtime.server.load.metrics import Metrics
-from caesura.runtime.server.request.asker import owner_of
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 
 DONE = b"data: [DONE]"

@@ -9,14 +9,12 @@ from starlette.requests import Request
 from starlette.types import Send
 
 from caesura.runtime.engine import ServerSplicing
-from caesura.runtime.server.chat.answer import Answer, Delta, answer_of
-from caesura.runtime.server.chat.kept import KeptChat, KeptChats
-from caesura.runtime.server.chat.plan import Plan, make_plan
-from caesura.runtime.server.chat.schema import ChatRequest, parse
-from caesura.runtime.server.chat.spliced import SplicedChat
-from caesura.runtime.server.chat.wire import Chunks, completion
-from caesura.runtime.server.choices import Numbered, side_by_side
-from caesura.runtime.server.decoding import apart, opened, owned, pieces
+from caesura.runtime.run.plan import Plan
+from caesura.runtime.server.api.chat_answer import Answer, Chunks, Delta, answer_of, completion
+from caesura.runtime.server.api.chat_kept import KeptChat, KeptChats
+from caesura.runtime.server.api.chat_request import ChatRequest, make_plan, parse
+from caesura.runtime.server.api.chat_spliced import SplicedChat
+from caesura.runtime.server.api.decoding import Numbered, apart, opened, owned, pieces, side_by_side
 from caesura.runtime.server.delegation import Delegation
 from caesura.runtime.server.http.connection import parsed
 from caesura.runtime.server.http.counting import note_answer

@@ -1,12 +1,15 @@
-"""Decoding one request: its run over an engine's session, counted and traced."""
+"""Decoding the answers of one request: their runs over an engine's sessions, counted and traced.
+
+The choices of a request are decoded side by side: `n` sessions over one prompt.
+"""
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from caesura.intercept.calls.events import TurnEnded
 from caesura.runtime.engine import EngineSession
@@ -14,18 +17,24 @@ from caesura.runtime.errors import LimitReached
 from caesura.runtime.events import RunEvent
 from caesura.runtime.journal.kept import KeptRun
 from caesura.runtime.run.loop import run
-from caesura.runtime.run.pictures import Pictures, count_pictures
-from caesura.runtime.server.chat.plan import Plan
+from caesura.runtime.run.media import Pictures, count_pictures
+from caesura.runtime.run.plan import Plan
 from caesura.runtime.server.keys.key import salted
+from caesura.runtime.server.keys.sender import Sender, asker_of, origin_of, owner_of
 from caesura.runtime.server.load.state import State
-from caesura.runtime.server.request.asker import asker_of, owner_of
-from caesura.runtime.server.request.origin import origin_of
 from caesura.runtime.supervision.supervisor import until_alive
 from caesura.scheduler.messages import Message
 from caesura.tools.context import Scope
 from caesura.tools.dispatch.dispatcher import Dispatcher
 
 Piece = TypeVar("Piece")
+
+
+Delta = dict[str, Any]
+
+
+Numbered = tuple[int, Delta]
+"""A delta, and the number of the choice that it belongs to."""
 
 
 class Answering(Protocol[Piece]):
@@ -59,6 +68,12 @@ def owned(plan: Plan, headers: Mapping[str, str], name: str = "") -> Plan:
     """
     owner, origin = owner_of(plan.user, headers), origin_of(headers, name)
     return replace(plan, spec=replace(plan.spec, asker=owner, origin=origin))
+
+
+def with_sender(plan: Plan, sender: Sender) -> Plan:
+    """Return the plan with a sender that was found before."""
+    spec = replace(plan.spec, asker=sender.owner, origin=sender.origin)
+    return replace(plan, spec=spec, asker=sender.asker)
 
 
 def apart(state: State, plan: Plan) -> Plan:
@@ -172,3 +187,46 @@ async def pieces(
         answer.cut()
     else:
         await session.remember([answer.message()])
+
+
+async def side_by_side(
+    choices: Sequence[AsyncGenerator[Delta, None]],
+) -> AsyncGenerator[Numbered, None]:
+    """Yield the deltas of all choices as they come, each with its choice's number.
+
+    The others begin when the first has its first delta, since its prompt is then in the prefix
+    cache. An error of one choice ends all of them, and is raised.
+    """
+    deltas: asyncio.Queue[Numbered | BaseException | None] = asyncio.Queue()
+    begun = asyncio.Event()
+
+    async def decode(number: int) -> None:
+        if number:
+            await begun.wait()
+        try:
+            async with aclosing(choices[number]) as stream:
+                async for delta in stream:
+                    begun.set()
+                    deltas.put_nowait((number, delta))
+            deltas.put_nowait(None)
+        except BaseException as error:
+            deltas.put_nowait(error)
+            raise
+        finally:
+            begun.set()
+
+    tasks = [asyncio.create_task(decode(number)) for number in range(len(choices))]
+    try:
+        left = len(tasks)
+        while left:
+            told = await deltas.get()
+            if isinstance(told, BaseException):
+                raise told
+            if told is None:
+                left -= 1
+            else:
+                yield told
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

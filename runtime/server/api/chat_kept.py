@@ -14,15 +14,13 @@ from contextlib import aclosing
 
 from caesura.runtime.journal.kept import KeptRun
 from caesura.runtime.journal.record import Recorded
-from caesura.runtime.server.chat.answer import Answer, Delta, answer_of
-from caesura.runtime.server.chat.plan import Plan, make_plan
-from caesura.runtime.server.chat.schema import ChatRequest, parse
-from caesura.runtime.server.choices import Numbered
-from caesura.runtime.server.decoding import apart, opened, pieces
+from caesura.runtime.run.plan import Plan
+from caesura.runtime.server.api.chat_answer import Answer, Delta, answer_of
+from caesura.runtime.server.api.chat_request import ChatRequest, make_plan, parse
+from caesura.runtime.server.api.decoding import Numbered, apart, opened, pieces, with_sender
 from caesura.runtime.server.http.errors import ApiError
+from caesura.runtime.server.keys.sender import IDEMPOTENCY_KEY, Sender, asker_of
 from caesura.runtime.server.load.state import State
-from caesura.runtime.server.request.asker import IDEMPOTENCY_KEY, asker_of
-from caesura.runtime.server.request.sender import Sender
 from caesura.scheduler.media import has_media
 
 LOG = logging.getLogger(__name__)
@@ -159,7 +157,7 @@ class KeptChats:
                 )
             return known
         self._make_room()
-        sender = Sender.of(plan, headers, run_id)
+        sender = Sender.of(plan.user, headers, run_id)
         answer = _answer(plan, asked, run_id, int(time.time()))
         about = {"api": API, "body": body.decode(), "created": answer.created}
         journal = writer.begin(run_id, about | {"sender": sender.told()})
@@ -176,7 +174,7 @@ class KeptChats:
                 body = str(record.about["body"]).encode()
                 asked = parse(body)
                 plan = make_plan(asked, self._state.engine, self._state.tools, limits)
-                plan = Sender.read(record.about["sender"]).of_plan(plan)
+                plan = with_sender(plan, Sender.read(record.about["sender"]))
                 created = int(record.about["created"])
                 answer = _answer(plan, asked, record.run, created)
             except (ApiError, LookupError, TypeError, ValueError) as error:

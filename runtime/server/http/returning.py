@@ -8,8 +8,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server.http.counting import noted_answer
-from caesura.runtime.server.request.origin import SESSION
 
+SESSION, PARENT = "Caesura-Session", "Caesura-Parent"
+"""The headers with which a client names a session, and the session that started it."""
 SERVER = "Caesura-Server"
 """The server that answered. A client that sends it back returns to that server."""
 ANSWER = "Caesura-Answer"

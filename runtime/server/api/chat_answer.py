@@ -1,4 +1,8 @@
-"""One answer, built from a run's events: deltas for a stream, a message for a plain response."""
+"""Answers of chat completions: built from a run's events, and told as OpenAI's objects.
+
+`Answer` gives deltas for a stream and a message for a plain response. `completion` and `Chunks` put
+these into the objects `chat.completion` and `chat.completion.chunk`.
+"""
 
 import time
 import uuid
@@ -15,15 +19,17 @@ from caesura.intercept.calls.events import (
     TokenLogprob,
 )
 from caesura.runtime.events import RunEvent
-from caesura.runtime.server.chat.plan import Plan
-from caesura.runtime.server.chat.ran import RunTally
-from caesura.runtime.server.chat.schema import ChatRequest
+from caesura.runtime.run.fold import RunTally
+from caesura.runtime.run.plan import Plan
+from caesura.runtime.server.api.chat_request import ChatRequest
 from caesura.scheduler.answers import REASONING
-
-Delta = dict[str, Any]
+from caesura.tools.people import Pending
 
 LOGPROBS = "logprobs"
 """Key in a delta of the log probabilities of its text, which a chunk has beside the delta."""
+
+
+Delta = dict[str, Any]
 
 
 class Answer:
@@ -191,38 +197,6 @@ class Answer:
         return self._tally.extension()
 
 
-def _reasoned(text: str) -> dict[str, str]:
-    """Return reasoning under both of its names."""
-    return dict.fromkeys(REASONING, text)
-
-
-def _logprobs(content: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"content": content, "refusal": None}
-
-
-def shown_logprob(token: TokenLogprob) -> dict[str, Any]:
-    """Return a token as clients get it, with the most likely ones in its place."""
-    top = [_bare_logprob(one) for one in token.top]
-    return _bare_logprob(token) | {"top_logprobs": top}
-
-
-def _bare_logprob(token: TokenLogprob) -> dict[str, Any]:
-    return {"token": token.token, "logprob": token.logprob, "bytes": list(token.data)}
-
-
-def answer_of(plan: Plan, asked: ChatRequest, index: int = 0) -> Answer:
-    """Return the empty answer at a place among the choices of a request with this plan."""
-    return Answer(
-        asked.model,
-        plan.client_tools,
-        pausing=plan.spec.pausing,
-        logprobs=plan.sampling.logprobs is not None,
-        forced_name=plan.forced_name,
-        index=index,
-        reasoning=asked.include_reasoning is not False,
-    )
-
-
 class _ShownCall:
     """The sent part of a call of a client's tool."""
 
@@ -252,3 +226,108 @@ class _ShownCall:
 
     def _delta(self, fields: dict[str, Any]) -> Delta:
         return {"tool_calls": [{"index": self._index, **fields}]}
+
+
+def answer_of(plan: Plan, asked: ChatRequest, index: int = 0) -> Answer:
+    """Return the empty answer at a place among the choices of a request with this plan."""
+    return Answer(
+        asked.model,
+        plan.client_tools,
+        pausing=plan.spec.pausing,
+        logprobs=plan.sampling.logprobs is not None,
+        forced_name=plan.forced_name,
+        index=index,
+        reasoning=asked.include_reasoning is not False,
+    )
+
+
+def completion(answers: Sequence[Answer]) -> dict[str, Any]:
+    """Return the whole answers to a request as its choices.
+
+    The field `caesura` is present only if the server ran tools. A choice has it where there are
+    several.
+    """
+    first, *others = answers
+    choices = [_choice(answer) for answer in answers]
+    body = _head(first, "chat.completion") | {"choices": choices, "usage": first.usage(others)}
+    for answer, choice in zip(answers, choices, strict=True):
+        if (extension := answer.extension()) is not None:
+            (choice if others else body)["caesura"] = extension
+    return body
+
+
+def _choice(answer: Answer) -> dict[str, Any]:
+    return {
+        "index": answer.index,
+        "message": answer.message(),
+        "logprobs": answer.logprobs(),
+        "finish_reason": answer.finish_reason,
+    }
+
+
+class Chunks:
+    """The chunks of one stream, with the answers to one request."""
+
+    def __init__(self, answers: Sequence[Answer], *, include_usage: bool) -> None:
+        self._answers = answers
+        self._include_usage = include_usage
+
+    def opening(self) -> list[dict[str, Any]]:
+        """Return the first chunks, which hold the roles."""
+        begin = {"role": "assistant", "content": ""}
+        return [self.delta(begin, answer.index) for answer in self._answers]
+
+    def delta(
+        self, delta: Delta, index: int = 0, finish_reason: str | None = None
+    ) -> dict[str, Any]:
+        """Return a chunk that holds one delta of the answer at `index`."""
+        logprobs = delta.get(LOGPROBS)
+        delta = {key: value for key, value in delta.items() if key != LOGPROBS}
+        choice = {"index": index, "delta": delta, "logprobs": logprobs}
+        choice["finish_reason"] = finish_reason
+        body = _head(self._answers[0], "chat.completion.chunk") | {"choices": [choice]}
+        return body | {"usage": None} if self._include_usage else body
+
+    def pending(self, item: Pending) -> dict[str, Any]:
+        """Return a chunk with an empty delta and an item that waits for a person."""
+        return self.delta({}) | {"caesura": {"pending": item.public()}}
+
+    def closing(self) -> list[dict[str, Any]]:
+        """Return the chunks after the last delta: finish reasons, and the usage if requested.
+
+        Each chunk with a finish reason holds the field `caesura`, as a whole answer does.
+        """
+        chunks = []
+        for answer in self._answers:
+            last = self.delta({}, answer.index, answer.finish_reason)
+            if (extension := answer.extension()) is not None:
+                last["caesura"] = extension
+            chunks.append(last)
+        if self._include_usage:
+            first, *others = self._answers
+            usage = {"choices": [], "usage": first.usage(others)}
+            chunks.append(_head(first, "chat.completion.chunk") | usage)
+        return chunks
+
+
+def _head(answer: Answer, kind: str) -> dict[str, Any]:
+    return {"id": answer.id, "object": kind, "created": answer.created, "model": answer.model}
+
+
+def _reasoned(text: str) -> dict[str, str]:
+    """Return reasoning under both of its names."""
+    return dict.fromkeys(REASONING, text)
+
+
+def _logprobs(content: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"content": content, "refusal": None}
+
+
+def shown_logprob(token: TokenLogprob) -> dict[str, Any]:
+    """Return a token as clients get it, with the most likely ones in its place."""
+    top = [_bare_logprob(one) for one in token.top]
+    return _bare_logprob(token) | {"top_logprobs": top}
+
+
+def _bare_logprob(token: TokenLogprob) -> dict[str, Any]:
+    return {"token": token.token, "logprob": token.logprob, "bytes": list(token.data)}

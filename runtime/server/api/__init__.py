@@ -1,0 +1,1 @@
+"""The APIs that run models: chat completions and messages, and what they share."""

@@ -1,1 +1,0 @@
-"""Anthropic's `POST /v1/messages`: request, answer, and handler."""

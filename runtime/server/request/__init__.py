@@ -1,1 +1,0 @@
-"""The fields that requests of all APIs share, and their checks."""
