@@ -39,8 +39,8 @@ async def counted_tokens(
     """Return the number of tokens of the prompt of a request; raise `ApiError`."""
     adapter_of(asked.model or state.engine.model, state.engine)
     reach = responses.reach(headers)
-    items = await responses.resolved(given, reach)
-    history = await responses.history(asked, {}, reach)
+    items = await responses.library.resolved(given, reach)
+    history = await responses.library.history(asked, {}, reach)
     offer = offered(asked, state.tools, state.people)
     own = messages_of(items, history.messages)
     messages = with_instructions(asked.instructions, [*history.messages, *own])
@@ -64,8 +64,8 @@ async def compacted(
     """
     adapter = adapter_of(asked.model, state.engine)
     reach = responses.reach(headers)
-    items = await responses.resolved(given, reach)
-    history = await responses.history(asked, {}, reach)
+    items = await responses.library.resolved(given, reach)
+    history = await responses.library.history(asked, {}, reach)
     own = messages_of(items, history.messages)
     if not (history.messages or own):
         raise invalid("input is missing: send a text, or a list of items.", "input")

@@ -72,7 +72,8 @@ def conversation_routes(responses: Responses) -> list[BaseRoute]:
 class _Handlers:
     def __init__(self, responses: Responses) -> None:
         self._responses = responses
-        self._store = responses.store
+        self._library = responses.library
+        self._store = responses.library.store
 
     async def create(self, request: Request) -> Response:
         asked = parsed_as(NewConversation, await request.body() or b"{}")
@@ -83,7 +84,7 @@ class _Handlers:
             asked.metadata or {},
             tenant_in(request.headers),
         )
-        await self._responses.stored(self._store.put_conversation, made, items)
+        await self._library.read(self._store.put_conversation, made, items)
         note_answer(request.scope, made.id)
         return JsonAnswer(made.public())
 
@@ -94,13 +95,13 @@ class _Handlers:
         asked = parsed_as(NewMetadata, await request.body())
         known = await self._conversation(request)
         changed = replace(known, metadata=asked.metadata or {})
-        await self._responses.stored(self._store.put_conversation, changed)
+        await self._library.read(self._store.put_conversation, changed)
         return JsonAnswer(changed.public())
 
     async def delete(self, request: Request) -> Response:
         conversation = await self._conversation(request)
         reach = self._responses.reach(request.headers)
-        await self._responses.stored(self._store.delete_conversation, conversation.id, reach)
+        await self._library.read(self._store.delete_conversation, conversation.id, reach)
         told = {"id": conversation.id, "object": "conversation.deleted", "deleted": True}
         return JsonAnswer(told)
 
@@ -113,7 +114,7 @@ class _Handlers:
         asked = parsed_as(NewItems, await request.body())
         items = await self._new_items(request, asked.items)
         reach = self._responses.reach(request.headers)
-        await self._responses.stored(self._store.add_items, conversation.id, items, reach)
+        await self._library.read(self._store.add_items, conversation.id, items, reach)
         return JsonAnswer(page(items, {"order": "asc"}))
 
     async def item(self, request: Request) -> Response:
@@ -128,20 +129,20 @@ class _Handlers:
         item_id = request.path_params["item_id"]
         delete, reach = self._store.delete_item, self._responses.reach(request.headers)
         try:
-            await self._responses.stored(delete, conversation.id, item_id, reach)
+            await self._library.read(delete, conversation.id, item_id, reach)
         except NotStored:
             raise _no_item(item_id) from None
         return JsonAnswer(conversation.public())
 
     async def _items(self, request: Request) -> list[Item]:
         reach = self._responses.reach(request.headers)
-        return await self._responses.conversation_items(request.path_params["id"], reach)
+        return await self._library.conversation_items(request.path_params["id"], reach)
 
     async def _conversation(self, request: Request) -> Conversation:
         conversation_id = request.path_params["id"]
         reach = self._responses.reach(request.headers)
         try:
-            return await self._responses.stored(self._store.conversation, conversation_id, reach)
+            return await self._library.read(self._store.conversation, conversation_id, reach)
         except NotStored:
             raise ApiError(
                 404,
@@ -152,7 +153,7 @@ class _Handlers:
 
     async def _new_items(self, request: Request, given: Any) -> list[Item]:
         reach = self._responses.reach(request.headers)
-        items = await self._responses.resolved(items_of(given, "items"), reach)
+        items = await self._library.resolved(items_of(given, "items"), reach)
         if len(items) > MAX_NEW_ITEMS:
             message = f"items has {len(items)} items; at most {MAX_NEW_ITEMS} are allowed."
             raise invalid(message, "items")

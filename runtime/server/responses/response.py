@@ -1,17 +1,24 @@
 """One response of a run: its answer, its events for any number of readers, and what is kept."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import ExitStack
 from functools import partial
+from typing import Literal
 
 from caesura.runtime.events import RunEvent
 from caesura.runtime.journal.kept import KeptRun
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.responses.answer import Answer
 from caesura.runtime.server.responses.output import Event
+from caesura.runtime.server.responses.resource import Resource
 from caesura.runtime.server.responses.store import Stored
 from caesura.runtime.server.responses.store.records import Item
 from caesura.scheduler.messages import Message
+
+Ending = Literal["complete", "skip", "cancel"] | ApiError
+"""How a response ends: with its output, without any, by its client, or by an error."""
 
 
 class Feed:
@@ -102,6 +109,8 @@ class Part:
         """The digest of the API key that the response belongs to."""
         self._tools = tools
         self.covers_previous = covers_previous
+        self.place = ExitStack()
+        """Its place among the requests under way, given back when it is closed."""
         self._messages: Sequence[Message] = ()
 
     @property
@@ -140,21 +149,30 @@ class Part:
         if self.kept is not None:
             self.kept.journal.after_written(partial(self.feed.release, len(self.feed)))
 
-    async def end(
-        self,
-        finish: Callable[[], list[Event]],
-        messages: Sequence[Message],
-        save: Callable[["Part"], Awaitable[None]],
-        error: ApiError | None = None,
-    ) -> None:
-        """Send the last events, after keeping the response with the messages of its run."""
-        failed_first = error is not None and not self.answer.has_begun
+    def last_events(self, ending: Ending, messages: Sequence[Message]) -> list[Event]:
+        """Return the events that are still to be sent; `messages` are those of the run."""
         self.begin()
-        events = finish()
         self._messages = messages
-        await save(self)
-        self.feed.push(events)
-        self.feed.end(error, failed_first=failed_first)
+        match ending:
+            case "complete":
+                return self.answer.end(time.time())
+            case "skip":
+                return self.answer.skip(time.time())
+            case "cancel":
+                return self.answer.cancel()
+            case ApiError():
+                return self.answer.fail(ending)
+
+    def following(self, resource: Resource, items: Sequence[Item], covers: bool) -> "Part":
+        """Return the next response of the run; `covers` says that it continues this one."""
+        return Part(
+            self.answer.following(resource),
+            items,
+            history=self.history if covers else (),
+            covers_previous=covers,
+            kept=self.kept,
+            tenant=self.tenant,
+        )
 
     def stored(self) -> Stored:
         """Return what the store keeps of the response in its present state."""

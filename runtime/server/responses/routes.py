@@ -88,7 +88,7 @@ class ResponseHandlers:
             await JsonAnswer(found.public())(request.scope, request.receive, send)
             return
         after = _number(request.query_params.get("starting_after"))
-        part = self._responses.with_events(response_id, reach)
+        part = self._responses.runs.with_events(response_id, reach)
         if part is not None:
             await self._stream(request, send, part.feed, after)
             return
@@ -118,7 +118,7 @@ class ResponseHandlers:
         if not found.resource["background"]:
             message = "Only a response that was created with background can be cancelled."
             raise invalid(message, "response_id")
-        run = self._responses.run_of(response_id, reach)
+        run = self._responses.runs.of(response_id, reach)
         if run is not None and found.resource["status"] not in FINAL:
             await run.cancel()
             found = await self._responses.get(response_id, reach)

@@ -9,10 +9,9 @@ import copy
 import json
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
-from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from caesura.intercept.calls.events import CallMalformed
 from caesura.runtime.engine import EngineSession
@@ -26,15 +25,13 @@ from caesura.runtime.server.http.errors import ApiError, from_exception
 from caesura.runtime.server.load.state import State
 from caesura.runtime.server.people import pending_told
 from caesura.runtime.server.responses import ids
-from caesura.runtime.server.responses.answer import Shown
 from caesura.runtime.server.responses.messages import messages_of
-from caesura.runtime.server.responses.output import Event
-from caesura.runtime.server.responses.plan import shortened
-from caesura.runtime.server.responses.response import Part
+from caesura.runtime.server.responses.plan import ResponsePlan, shortened
+from caesura.runtime.server.responses.response import Ending, Part
 from caesura.runtime.server.responses.resumed import Attended
 from caesura.runtime.server.responses.store.records import Item
 from caesura.scheduler.messages import Message
-from caesura.tools.people import Pending
+from caesura.tools.people import NotPending, Pending
 
 WHO = "mcp_approval_response"
 """Who decides where the key has no name."""
@@ -74,53 +71,59 @@ UNATTENDED_SECONDS = 600.0
 """How long a run waits for its client after an approval was decided without the client."""
 
 
-class LiveRun:
-    """One run in a task of its own.
+class RunHost(Protocol):
+    """What a run tells the application that it is in."""
 
-    `decoding` yields the run's events. `history` are the messages before the input, whose own
-    messages are `own`. `save` keeps a response that has ended, and `forget` drops one that its
-    client never learned of. `parked` is called when a response ends while the run waits for
-    approvals. `decide` tells the people of a client's decision; it returns False if another one
-    came first. `attended` makes the later responses of a run that is driven again. `close` ends the
-    engine's session; it learns whether calls of the client are left open, and the forms in which a
-    follow-up may hold the run's messages. `place` is the request's place among those under way,
-    which a waiting run gives back.
-    """
+    def begun(self, run: "LiveRun") -> None:
+        """Take up a run with its first response."""
+        ...
+
+    def attended(self, run: "LiveRun", part: Part) -> None:
+        """Note that a run that waited goes on as the response `part`."""
+        ...
+
+    def parked(self, run: "LiveRun") -> None:
+        """Note that a run waits for approvals."""
+        ...
+
+    def ended(self, run: "LiveRun") -> None:
+        """Forget a run that is over."""
+        ...
+
+    async def end(self, part: Part, ending: Ending, messages: Sequence[Message]) -> None:
+        """End a response whose run has made these messages: keep it, then send its last events."""
+        ...
+
+
+class LiveRun:
+    """One run in a task of its own. It gives back the place of its request while it waits."""
 
     def __init__(
         self,
+        state: State,
+        host: RunHost,
         part: Part,
-        decoding: AsyncGenerator[RunEvent, None],
-        *,
-        attended: "Callable[[LiveRun, Attended], Part]",
-        decide: Callable[[Decision], Awaitable[bool]],
-        history: Sequence[Message],
-        own: Sequence[Message],
-        shown: Shown,
-        place: AbstractContextManager[None],
-        save: Callable[[Part], Awaitable[None]],
-        forget: Callable[[Part], Awaitable[None]],
-        parked: Callable[["LiveRun"], None],
-        close: Callable[[bool, Sequence[Sequence[Message]]], Awaitable[None]],
-        on_output: Callable[[], None],
+        plan: ResponsePlan,
+        headers: Mapping[str, str],
+        began: float | None = None,
     ) -> None:
+        """Begin the run of `plan` as the response `part`.
+
+        `headers` are those of its request, which came at the time `began`, by `time.monotonic`.
+        """
         self.part = self._first = part
+        self._state = state
+        self._host = host
+        self._began = began
+        """None once the first token was counted, or where there is no request to wait for it."""
         self._kept = part.kept
-        self._decoding = decoding if part.kept is None else part.kept.events(decoding)
-        self._made_again = attended
-        self._decide = decide
+        self._decoding = Decoding(state, plan.run, part, headers)
         self._decisions: dict[str, Decision] = {}
         """The client's decisions of an earlier process, by approval request."""
-        self._transcript = Transcript([*history, *own])
-        self._history_length = len(history)
-        self._asked_length = len(history) + len(own)
-        self._shown = shown
-        self._place: AbstractContextManager[None] | None = place
-        self._save = save
-        self._forget = forget
-        self._parked = parked
-        self._close = close
-        self._on_output = on_output
+        self._transcript = Transcript([*part.history, *plan.own])
+        self._history_length = len(part.history)
+        self._asked_length = len(part.history) + len(plan.own)
+        self._shown = plan.shown
         self._attended = asyncio.Event()
         self._attended.set()
         self._started = asyncio.Event()
@@ -131,6 +134,8 @@ class LiveRun:
         self._asked: list[Pending] = []
         """Items that wait for a person, and whose calls were not read yet."""
         self._task = asyncio.create_task(self._run(), name=f"response {part.id}")
+        self._task.add_done_callback(lambda _: host.ended(self))
+        host.begun(self)
 
     @property
     def is_parked(self) -> bool:
@@ -147,10 +152,6 @@ class LiveRun:
         """Whether a later process can go on with the run."""
         return self._kept is not None and self._kept.journal.goes_on
 
-    def when_ended(self, tell: Callable[["LiveRun"], None]) -> None:
-        """Call `tell` once the run is over."""
-        self._task.add_done_callback(lambda _: tell(self))
-
     @property
     def requests(self) -> dict[str, str]:
         """The approval requests that are not decided: their ids, and the ids of their calls."""
@@ -164,7 +165,7 @@ class LiveRun:
             await self._show_asked()
             decided = self._decisions.pop(approval_request_id(item.id), None)
             if decided is not None:
-                await self._decide(decided)
+                await self._tell_people(decided)
 
     async def _show_asked(self) -> None:
         self._asked = [item for item in self._asked if not self._show(item)]
@@ -196,10 +197,21 @@ class LiveRun:
         self._set_denied(call_id, not decision.approve)
         if self._kept is not None:
             self._kept.step({"decided": asdict(decision)})
-        if not await self._decide(decision):  # another person decided first
+        if not await self._tell_people(decision):  # another person decided first
             self._set_denied(call_id, False)
             if self._kept is not None:
                 self._kept.step({"undecided": call_id})
+
+    async def _tell_people(self, decision: Decision) -> bool:
+        """Settle the item that waits for a decision; return False if a person decided first."""
+        people = self._state.people
+        assert people is not None
+        item = pending_id(decision.request_id)
+        try:
+            await people.decide(item, decision.approve, decision.reason, decision.who)
+        except NotPending:
+            return False
+        return True
 
     def _set_denied(self, call_id: str, denied: bool) -> None:
         if (call := self.part.answer.calls.get(call_id)) is not None:
@@ -219,22 +231,25 @@ class LiveRun:
             elif "undecided" in step:
                 self._set_denied(step["undecided"], False)
             else:
-                part = self._made_again(self, Attended.read(step["attended"]))
-                self._attend(part, nullcontext())
+                attended = Attended.read(step["attended"])
+                resource = attended.resource(self._state.engine.default_sampling)
+                self._attend(
+                    self.part.following(resource, attended.items, attended.covers_previous)
+                )
         except (LookupError, ValueError, TypeError) as error:
             raise BadJournal(f"a step of the run cannot be repeated: {error!r}") from None
 
-    def attend(self, part: Part, place: AbstractContextManager[None]) -> None:
-        """Go on with the run as the response `part`."""
+    def attend(self, part: Part) -> None:
+        """Go on with the run as the response `part`, which follows the one before."""
         if self._kept is not None:
             self._kept.step({"attended": Attended.of(part).told()})
-        self._attend(part, place)
+        self._attend(part)
 
-    def _attend(self, part: Part, place: AbstractContextManager[None]) -> None:
+    def _attend(self, part: Part) -> None:
+        self._host.attended(self, part)
         if not part.covers_previous:
             self._history_length = 0  # the new response continues none that holds the history
         self.part = part
-        self._place = place
         self._attended.set()
 
     async def cancel(self) -> None:
@@ -251,9 +266,9 @@ class LiveRun:
         """Break off the run, and wait until it has ended."""
         await self._started.wait()  # a task that is cancelled before its begin runs no `finally`
         self._task.cancel()
-        await self.ended()
+        await self.over()
 
-    async def ended(self) -> None:
+    async def over(self) -> None:
         """Wait until the run is over, and what is kept of it is stored."""
         await asyncio.wait([self._task])
 
@@ -265,7 +280,7 @@ class LiveRun:
             if self._kept is None or await self._kept.is_ours():
                 # Before the last event, which the client may answer with the next request.
                 await self._release(self._answers())
-                await self._end(self._complete)
+                await self._end("complete")
                 self._finish()
                 return
         except asyncio.CancelledError:
@@ -294,7 +309,7 @@ class LiveRun:
         stopped = ApiError(503, "The server stopped before the response was complete.")
         try:
             if error is None and self._is_cancelled:
-                await self._end(self.part.answer.cancel)
+                await self._end("cancel")
             else:
                 await self._fail(error or stopped)
         finally:
@@ -307,8 +322,10 @@ class LiveRun:
             self._kept.journal.finish()
 
     async def _read(self) -> None:
+        decoded = self._decoding.events(self.ask)
+        told = decoded if self._kept is None else self._kept.events(decoded)
         try:
-            async with aclosing(self._decoding) as events:
+            async with aclosing(told) as events:
                 async for event in events:
                     if isinstance(event, dict):
                         await self._repeat(event)
@@ -326,8 +343,9 @@ class LiveRun:
         if isinstance(event, RunEnded):
             self._leaves_calls = event.reason == "calls"
         self._has_malformed_call |= isinstance(event, CallMalformed)
-        if self.part.take(event):
-            self._on_output()
+        if self.part.take(event) and self._began is not None:
+            self._state.metrics.first_token.observe(time.monotonic() - self._began)
+            self._began = None
         await self._show_asked()
 
     async def _park_if_waiting(self) -> None:
@@ -337,10 +355,10 @@ class LiveRun:
         self._attended.clear()
         settled = copy.deepcopy(self._transcript)
         settled.settle()
-        self._leave_place()
-        self._parked(self)
-        part, messages = self.part, settled.messages[self._history_length :]
-        await asyncio.shield(part.end(self._complete, messages, self._save))
+        self.part.place.close()
+        self._host.parked(self)
+        messages = settled.messages[self._history_length :]
+        await asyncio.shield(self._host.end(self.part, "complete", messages))
 
     async def _attendance(self) -> None:
         """Wait until a response shows the run; raise TimeoutError if none comes."""
@@ -348,12 +366,9 @@ class LiveRun:
             async with asyncio.timeout(UNATTENDED_SECONDS):
                 await self._attended.wait()
 
-    def _complete(self) -> list[Event]:
-        return self.part.answer.end(time.time())
-
-    async def _end(self, finish: Callable[[], list[Event]]) -> None:
+    async def _end(self, ending: Ending) -> None:
         if not self.is_parked:  # the last response of a run that waits has ended already
-            await self.part.end(finish, self._messages(self._history_length), self._save)
+            await self._host.end(self.part, ending, self._messages(self._history_length))
 
     async def _fail(self, error: Exception) -> None:
         if self.is_parked:
@@ -363,10 +378,7 @@ class LiveRun:
         told = from_exception(error)
         if isinstance(error, ContextOverflow):
             told.param = "input"
-        messages = self._messages(self._history_length)
-        # The client learns of a response that has not begun by an error with a status.
-        save = self._save if self.part.answer.has_begun else self._forget
-        await self.part.end(partial(self.part.answer.fail, told), messages, save, told)
+        await self._end(told)
 
     def _messages(self, first: int) -> list[Message]:
         """Return the messages of the input and of the run, as a client would send them again.
@@ -398,15 +410,10 @@ class LiveRun:
 
     async def _release(self, answers: Sequence[Sequence[Message]] = ()) -> None:
         """Give back the place and the engine's session, once."""
-        self._leave_place()
+        self.part.place.close()
         if not self._has_released:
             self._has_released = True
-            await self._close(self._leaves_calls, answers)
-
-    def _leave_place(self) -> None:
-        if self._place is not None:
-            place, self._place = self._place, None
-            place.__exit__(None, None, None)
+            await self._decoding.close(self._leaves_calls, answers)
 
 
 def _goes_on(part: Part) -> ApiError:
@@ -444,7 +451,6 @@ class Decoding:
     """The decoding of one response: its session, which a shortened conversation opens again."""
 
     def __init__(self, state: State, plan: Plan, part: Part, headers: Mapping[str, str]) -> None:
-        self.run: LiveRun | None = None
         self._state = state
         self._plan = apart(state, plan)
         self._kept = part.kept
@@ -457,11 +463,11 @@ class Decoding:
         log = None if self._kept is None else self._kept.journal
         return self._state.engine.open(plan.spec, log)
 
-    async def events(self) -> AsyncGenerator[RunEvent, None]:
-        """Yield the run's events; tell the run of items that wait for a person."""
-        people = self._state.people
-        watching = pending_told(people, self._name, self._plan.registry, self._tell)
-        async with watching:
+    async def events(
+        self, ask: Callable[[Pending], Awaitable[None]]
+    ) -> AsyncGenerator[RunEvent, None]:
+        """Yield the run's events; `ask` is told of items that wait for a person."""
+        async with pending_told(self._state.people, self._name, self._plan.registry, ask):
             plan = self._plan
             while True:
                 decoding = self._decoded(plan)
@@ -493,7 +499,3 @@ class Decoding:
             if answer and answer[-1]["role"] == "assistant":
                 await self._session.remember(answer)
         await self._session.close(follow_up=leaves_calls)
-
-    async def _tell(self, item: Pending) -> None:
-        if self.run is not None:
-            await self.run.ask(item)

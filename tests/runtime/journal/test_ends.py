@@ -63,7 +63,7 @@ async def test_a_run_that_is_cancelled_twice_leaves_nothing(serve: Any) -> None:
     cancel = f"/v1/responses/{made['id']}/cancel"
     first = asyncio.create_task(server.post(cancel))
     await engine.ending.wait()
-    run = server.app._responses.run_of(made["id"], None)
+    run = server.app._responses.runs.of(made["id"], None)
     run._task.cancel()  # as a second request to cancel it does
     await asyncio.sleep(0)
     engine.may_end.set()

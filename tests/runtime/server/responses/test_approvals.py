@@ -8,7 +8,7 @@ import pytest
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.server.keys.key import Key
 from caesura.runtime.server.keys.rules import Role
-from caesura.runtime.server.responses import service
+from caesura.runtime.server.responses import runs
 from caesura.runtime.testing import call, calls, say
 from caesura.tools.people import People, with_approval
 
@@ -193,7 +193,7 @@ async def test_a_run_that_reached_its_limit_while_it_waited_is_gone(
 async def test_the_run_that_waits_longest_makes_room(
     asking: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "MAX_PARKED", 1)
+    monkeypatch.setattr(runs, "MAX_PARKED", 1)
     served = await asking([call("double", number=1), call("double", number=2), say("4.")])
     _, first = await post(served, input="Double 1.")
     _, second = await post(served, input="Double 2.")
