@@ -15,16 +15,15 @@ from pathlib import Path
 from rich.console import Console
 
 from caesura.planning.application.application import Application, Model, Task
-from caesura.planning.application.expand import Requests
-from caesura.planning.application.groups import ensemble
+from caesura.planning.application.file import ensemble
+from caesura.planning.application.requests import Requests
 from caesura.planning.costs.estimate import make_costs
-from caesura.planning.planner import Planner
-from caesura.planning.run.backends.processes import ProcessHost
-from caesura.planning.run.carry_out import carry_out
+from caesura.planning.run.client import ApplicationQuestions
+from caesura.planning.run.conductor import carry_out
 from caesura.planning.run.journal import Journal
-from caesura.planning.run.sending.questions import ApplicationQuestions
-from caesura.planning.show.reality import ends_of, ends_table, read_run
-from caesura.planning.show.table import plan_table
+from caesura.planning.run.processes import ProcessHost
+from caesura.planning.search.planner import Planner
+from caesura.planning.show.tables import ends_of, ends_table, plan_table, read_run
 from caesura.runtime.launch import BUNDLED_MODEL
 
 DEVICES = 2

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from caesura import Agent, Tool
 from caesura.planning.application.application import Model
-from caesura.planning.run.backends.processes import ProcessHost
 from caesura.planning.run.host import Endpoint, Replica
+from caesura.planning.run.processes import ProcessHost
 from caesura.runtime.events import RunEnded, ToolReturned, TurnEnded
 from caesura.runtime.launch import BUNDLED_MODEL
 from caesura.tools.model import ask_model

@@ -16,11 +16,11 @@ from functools import partial
 import numpy as np
 from rich.progress import track
 
+from benchmarks.planning.whole import SERVED, real_run
 from caesura.planning.application.application import Model
 from caesura.planning.application.requests import Request
 from caesura.planning.costs.estimate import ApplicationCosts
 from caesura.planning.costs.lengths import make_lengths
-from caesura.planning.costs.whole import SERVED, real_run
 from caesura.planning.plan import Placement
 from caesura.planning.stage_times import Progress
 

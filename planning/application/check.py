@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from caesura.planning.application.application import Application, ApplicationError, Task
-from caesura.planning.application.source import Place
-from caesura.planning.application.tables import unknown
+from caesura.planning.application.source import Place, unknown
 from caesura.planning.application.templates import RESERVED, Template
 
 _TASK_NAME = re.compile(r"[\w.-]+(@[\w.:-]+)?")

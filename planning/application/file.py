@@ -1,22 +1,89 @@
-"""Reading an application from a TOML or YAML file."""
+"""Reading an application from a TOML or YAML file, with its rows, ensembles and routings."""
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
 from caesura.planning.application.application import Application, ApplicationError, Model, Task
 from caesura.planning.application.check import Fault, checked
-from caesura.planning.application.groups import ensemble, routing
-from caesura.planning.application.rows import PROMPT, Row, read_rows
-from caesura.planning.application.source import Source, read_source
-from caesura.planning.application.tables import (
+from caesura.planning.application.source import (
     ApplicationTable,
     ModelTable,
+    Source,
     TaskTable,
+    read_source,
     read_table,
     table_at,
     unknown,
 )
+
+PROMPT = "prompt"
+"""The field that holds a line of a text file."""
+
+Row = Mapping[str, object]
+
+
+def read_rows(path: Path) -> tuple[Row, ...]:
+    """Read the rows of a `.jsonl` file, or the prompts of a `.txt` file, a line each.
+
+    Empty lines are skipped. Raises `ApplicationError` with the file and its line.
+    """
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except OSError as error:
+        raise ApplicationError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ApplicationError(f"{path}: is not UTF-8 text") from None
+    if path.suffix not in (".txt", ".jsonl"):
+        raise ApplicationError(
+            f"{path}: prompts come from a .jsonl file (an object with fields per line) or a .txt"
+            f" file (a prompt per line), got {path.suffix or path.name!r}"
+        )
+    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not numbered:
+        raise ApplicationError(f"{path}: holds no rows: write one per line")
+    if path.suffix == ".txt":
+        return tuple({PROMPT: line.strip()} for _, line in numbered)
+    return tuple(_row(path, number, line) for number, line in numbered)
+
+
+def _row(path: Path, number: int, line: str) -> Row:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ApplicationError(
+            f"{path}, line {number}: not valid JSON: {error.msg} (column {error.colno})"
+        ) from None
+    if not isinstance(row, dict):
+        raise ApplicationError(
+            f"{path}, line {number}: a row must be an object with fields, got {line.strip():.60}"
+        )
+    return row
+
+
+def ensemble(task: Task, models: Iterable[str]) -> tuple[Task, ...]:
+    """Return one task per model, named `task@model`, each of which does all rows."""
+    return tuple(replace(task, name=f"{task.name}@{model}", model=model) for model in models)
+
+
+def routing(task: Task, shares: Mapping[str, float]) -> tuple[Task, ...]:
+    """Return one task per model, named `task@model`, each with its share of the rows.
+
+    The shares are positive and add up to 1.
+    """
+    tasks = []
+    begin = 0.0
+    models = list(shares)
+    for model in models:
+        end = 1.0 if model == models[-1] else begin + shares[model]
+        tasks.append(
+            replace(task, name=f"{task.name}@{model}", model=model, route_from=begin, route_to=end)
+        )
+        begin = end
+    return tuple(tasks)
+
 
 SECTIONS = ("application", "models", "tasks")
 BUNDLED = "caesura-tiny"

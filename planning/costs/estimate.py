@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from caesura.planning.application.application import Application, Model
-from caesura.planning.application.expand import Requests
-from caesura.planning.application.requests import Request
+from caesura.planning.application.requests import Request, Requests
+from caesura.planning.costs.cluster import Simulate, run_component
 from caesura.planning.costs.devices import Kind, this_machine
 from caesura.planning.costs.engine import EngineCosts
 from caesura.planning.costs.lengths import (
@@ -24,9 +24,8 @@ from caesura.planning.costs.measured import (
     costs_path,
     read_costs,
 )
-from caesura.planning.costs.simulation.component import Simulate, run_component
-from caesura.planning.costs.simulation.stages import FastStages
 from caesura.planning.costs.sources import engine_of
+from caesura.planning.costs.stages import FastStages
 from caesura.planning.plan import Placement
 
 QUESTION_TOKENS = 128

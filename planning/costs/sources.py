@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from caesura.planning.application.application import Model
 from caesura.planning.costs.devices import CPU, Kind, default_kv_bytes
 from caesura.planning.costs.engine import EngineCosts, Flops
-from caesura.planning.costs.kv_size import UTILIZATION, kv_size
-from caesura.planning.costs.length_files import samullm_longest
+from caesura.planning.costs.lengths import samullm_longest
 from caesura.planning.costs.measured import (
     CostsError,
     MeasuredCosts,
@@ -15,7 +14,9 @@ from caesura.planning.costs.measured import (
 )
 from caesura.planning.costs.shapes import (
     DEFAULT_LONGEST,
+    UTILIZATION,
     ModelShape,
+    kv_size,
     longest_of,
     read_shape,
 )

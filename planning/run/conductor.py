@@ -2,27 +2,30 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
 from caesura.planning.application.application import Application
+from caesura.planning.application.requests import Request
 from caesura.planning.plan import Placement, Plan
-from caesura.planning.run.errors import RunError
-from caesura.planning.run.fleet import Fleet, Seat
-from caesura.planning.run.host import EngineHost
-from caesura.planning.run.journal import Journal
-from caesura.planning.run.notices import (
+from caesura.planning.run.client import Client
+from caesura.planning.run.dispatch import (
+    Dispatcher,
     Failed,
     LoadFailed,
     ModelFinished,
     Notice,
+    Questions,
     ReplicaLost,
     Settled,
+    Work,
 )
-from caesura.planning.run.sending.dispatch import Dispatcher
-from caesura.planning.run.sending.work import Work
-from caesura.planning.search.adjust import Turn, first_turn, next_turn
+from caesura.planning.run.fleet import Fleet, Seat
+from caesura.planning.run.host import EngineHost, Limits
+from caesura.planning.run.journal import Journal, OutputError, Result, RunError
 from caesura.planning.search.devices import Slots, assign, mapped, places_left, renumbered
+from caesura.planning.search.follow import Turn, first_turn, next_turn
 from caesura.planning.stage_times import Progress
 
 MAX_LOSSES = 3
@@ -268,3 +271,55 @@ class Conductor:
 
 def _names(placements: Sequence[Placement]) -> str:
     return ", ".join(one.model for one in placements)
+
+
+async def carry_out(
+    application: Application,
+    requests: Iterable[Request],
+    plan: Plan,
+    host: EngineHost,
+    journal: Journal,
+    *,
+    questions: Questions,
+    replan: Replan,
+    better: Better | None = None,
+    limits: Limits | None = None,
+    on_result: Callable[[Result], None] = lambda result: None,
+) -> None:
+    """Run a plan until every request has a result in the journal.
+
+    The engines are stopped at the end, whatever ends the run. Raises `RunError` if it can't go on,
+    as with a full disk or an engine that ends again and again; what was done is kept.
+    """
+    limits = limits or Limits()
+    notices: asyncio.Queue[Notice] = asyncio.Queue()
+    work = Work(requests, journal.done)
+    outcome = "stopped"
+    journal.start(strategy=plan.strategy, devices=plan.devices, plan=asdict(plan))
+    async with Client() as client:
+        dispatcher = Dispatcher(
+            work,
+            journal,
+            client.ask,
+            questions,
+            notices.put_nowait,
+            max_in_flight=limits.max_in_flight,
+            on_result=on_result,
+        )
+        fleet = Fleet(
+            host,
+            dispatcher,
+            journal,
+            notices.put_nowait,
+            drain_seconds=limits.drain_seconds,
+            watch_seconds=limits.watch_seconds,
+        )
+        crew = Crew(application, work, dispatcher, fleet, host, journal, notices)
+        try:
+            await Conductor(crew, plan, replan, better).run()
+            outcome = "finished"
+        finally:
+            await dispatcher.close()
+            await fleet.close()
+            with suppress(OutputError):
+                await journal.event(outcome, done=len(work.done))

@@ -10,12 +10,9 @@ from functools import partial
 from typing import Any
 
 from caesura.planning.application.application import Model
-from caesura.planning.run.errors import OutputError
-from caesura.planning.run.host import EngineHost, HostError, Replica
-from caesura.planning.run.journal import Journal
-from caesura.planning.run.limits import DRAIN_SECONDS, WATCH_SECONDS
-from caesura.planning.run.notices import Failed, LoadFailed, Notice, ReplicaLost
-from caesura.planning.run.sending.dispatch import Dispatcher
+from caesura.planning.run.dispatch import Dispatcher, Failed, LoadFailed, Notice, ReplicaLost
+from caesura.planning.run.host import DRAIN_SECONDS, WATCH_SECONDS, EngineHost, HostError, Replica
+from caesura.planning.run.journal import Journal, OutputError
 
 MAX_LOADS = 2
 """How often an engine is started before the run gives up."""

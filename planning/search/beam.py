@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from caesura.planning.plan import Placement
-from caesura.planning.search.drafts import Chooser, Draft, complete, lengthen
-from caesura.planning.search.problem import PlanError, Problem
-from caesura.planning.search.rules.greedy import grown
+from caesura.planning.search.problem import Chooser, Draft, PlanError, Problem, complete, lengthen
+from caesura.planning.search.samullm import grown
 
 WIDTH = 3
 """Partial plans that are continued."""

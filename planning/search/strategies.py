@@ -1,26 +1,143 @@
-"""Searches by name, and the plan that they find for an application."""
+"""Searches by name: the plan that one finds, how much it may do, and why others lost."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from statistics import fmean
 
 from caesura.planning.application.application import Application
 from caesura.planning.application.requests import Request
-from caesura.planning.plan import Makespan, Plan
+from caesura.planning.plan import Makespan, Placement, Plan
 from caesura.planning.search.beam import beam
-from caesura.planning.search.drafts import Chooser, Draft, complete
-from caesura.planning.search.effort import Effort
 from caesura.planning.search.follow import Followed, follow
-from caesura.planning.search.improve import improved
-from caesura.planning.search.memo import Memo
-from caesura.planning.search.problem import PlanError, Problem
-from caesura.planning.search.reasons import why_not
-from caesura.planning.search.rules.greedy import greedy
-from caesura.planning.search.rules.heuristics import max_heuristic, min_heuristic
-from caesura.planning.search.rules.lists import ByList, jobs_of, longest_first
-from caesura.planning.search.sharing import spread
-from caesura.planning.stage_times import Progress, StageSimulator
+from caesura.planning.search.lists import ByList, improved, jobs_of, longest_first, spread
+from caesura.planning.search.problem import Chooser, Draft, PlanError, Problem, complete
+from caesura.planning.search.samullm import greedy, max_heuristic, min_heuristic
+from caesura.planning.stage_times import Progress, StageSimulator, StageTimes
+
+MIN_SHARE = 0.1
+"""The smallest part of the lost time that a reason must explain to be named."""
+
+
+def why_not(
+    best: Plan, best_ends: Sequence[Followed], other: Plan, other_ends: Sequence[Followed]
+) -> str:
+    """Return how much longer the other plan takes on average, and what differs the most."""
+    lost = other.makespan.mean - best.makespan.mean
+    if lost < 0:
+        return (
+            f"{other.strategy} takes {-lost:.1f} s less ({-lost / best.makespan.mean:.1%}), but a"
+            " plan whose models share devices must gain more"
+        )
+    if lost == 0:
+        return f"{other.strategy} takes as long, {other.makespan.mean:.1f} s"
+    return (
+        f"{other.strategy} takes {lost:.1f} s longer ({lost / best.makespan.mean:.1%}): "
+        f"{_difference(best_ends, other_ends, lost, best.devices)}"
+    )
+
+
+def _difference(
+    best: Sequence[Followed], other: Sequence[Followed], lost: float, devices: int
+) -> str:
+    """Return what explains most of the lost seconds."""
+    loading = fmean(one.loading_seconds for one in other) - fmean(
+        one.loading_seconds for one in best
+    )
+    idle = fmean(one.idle_seconds for one in other) - fmean(one.idle_seconds for one in best)
+    tail = fmean(one.tail_seconds for one in other) - fmean(one.tail_seconds for one in best)
+    parts = [
+        (loading / devices, f"it loads models for {loading:.1f} device-seconds more"),
+        (idle / devices, f"its devices are without a model for {idle:.1f} s more"),
+        (tail, f"its last model runs {tail:.1f} s longer after all others have finished"),
+    ]
+    share, text = max(parts)
+    if share < MIN_SHARE * lost:
+        return "its models make less of their devices"
+    return text
+
+
+_Key = tuple[int, frozenset[Placement], bool]
+
+
+class Memo(StageSimulator):
+    """The times of another simulator; a stage that is asked for again is not simulated again.
+
+    Progress is told apart by identity, so a search continues from the very `after` of a stage.
+    `simulated` is the number of stages that the other simulator was asked for.
+    """
+
+    def __init__(self, simulator: StageSimulator) -> None:
+        self._simulator = simulator
+        self._times: dict[_Key, StageTimes] = {}
+        self._unfinished: dict[int, Sequence[str]] = {}
+        self._alive: dict[int, Progress] = {}  # An identity is unique only while its object lives.
+        self.simulated = 0
+
+    def valid(self, placement: Placement) -> bool:
+        """Return whether the placement fits."""
+        return self._simulator.valid(placement)
+
+    def share(self, placements: Sequence[Placement]) -> tuple[Placement, ...]:
+        """Return the placements with the memory of the same devices split; empty if too small."""
+        return self._simulator.share(placements)
+
+    def unfinished(self, progress: Progress) -> Sequence[str]:
+        """Return the models that have requests left."""
+        found = self._unfinished.get(id(progress))
+        if found is None:
+            self._alive[id(progress)] = progress
+            found = self._unfinished[id(progress)] = self._simulator.unfinished(progress)
+        return found
+
+    def run(
+        self, placements: Sequence[Placement], progress: Progress, *, to_the_end: bool = False
+    ) -> StageTimes:
+        """Return the times of the stage."""
+        key = (id(progress), frozenset(placements), to_the_end)
+        found = self._times.get(key)
+        if found is None:
+            self.simulated += 1
+            self._alive[id(progress)] = progress
+            found = self._simulator.run(placements, progress, to_the_end=to_the_end)
+            self._times[key] = found
+        return found
+
+
+MAX_STAGES = 1_500
+"""Stages that a search simulates beyond those of the rules, by default."""
+
+MAX_REQUESTS = 20_000_000
+"""Requests in these stages, by default: a stage costs about as much time as it has requests."""
+
+
+@dataclass(slots=True)
+class Effort:
+    """A bound on the stages that a search simulates, and if wanted on its seconds.
+
+    The rules' plans are always made; the bound is on what is searched beyond them. A search that
+    ends by the number of `stages` (0: by `MAX_STAGES` and `MAX_REQUESTS`) is deterministic. One
+    that ends by `seconds`, which `clock` counts, depends on the speed of the machine.
+    """
+
+    stages: int = 0
+    seconds: float = float("inf")
+    clock: Callable[[], float] = field(default=lambda: 0.0)
+    _begin: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._begin = self.clock()
+
+    def share(self, simulated: int, requests: int) -> float:
+        """Return the part that is used up, at most 1.
+
+        `simulated` counts the stages of an application that has so many `requests`.
+        """
+        stages = self.stages or max(1, min(MAX_STAGES, MAX_REQUESTS // max(1, requests)))
+        elapsed = (self.clock() - self._begin) / self.seconds
+        return min(1.0, max(simulated / stages, elapsed))
+
 
 FINALISTS = 6
 """Plans of `best` that are checked with every draw of output lengths."""

@@ -1,1 +1,1 @@
-"""Plans and runs, shown."""
+"""Plans for people: tables, charts, records, and files for deployments that run already."""

@@ -5,11 +5,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from caesura.planning.plan import Placement, Plan
-from caesura.planning.plan_file import plan_of
+from caesura.planning.plan import Placement, Plan, plan_of
 from caesura.planning.run.journal import Result
 from caesura.planning.search.devices import Slots, renumbered
-from caesura.planning.show.bars import plan_bars
+from caesura.planning.show.gantt import plan_bars
 from caesura.scheduler.records import (
     PlanRecord,
     ProgressRecord,

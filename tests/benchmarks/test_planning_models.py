@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.planning.models import END, LENGTHS, SIZES, geometric, make_model
-from caesura.planning.costs.length_files import read_lengths
+from caesura.planning.costs.lengths import read_lengths
 
 
 def test_lengths_have_the_mean_that_is_asked_for() -> None:

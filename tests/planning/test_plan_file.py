@@ -5,8 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from caesura.planning.plan import Makespan, Placement, Plan, Stage
-from caesura.planning.plan_file import PlanFileError, plan_to_json, read_plan
+from caesura.planning.plan import (
+    Makespan,
+    Placement,
+    Plan,
+    PlanFileError,
+    Stage,
+    plan_to_json,
+    read_plan,
+)
 
 PLAN = Plan(
     "best",

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from caesura.planning.application.application import Application, Model, Task
-from caesura.planning.application.expand import Requests
+from caesura.planning.application.requests import Requests
 from caesura.planning.costs.estimate import make_costs
 from caesura.planning.plan import Placement, Stage
-from caesura.planning.planner import Planner
-from caesura.planning.search.adjust import first_turn
+from caesura.planning.search.follow import first_turn
+from caesura.planning.search.planner import Planner
 from caesura.planning.stage_times import Progress, StageSimulator
 from caesura.runtime.launch import BUNDLED_MODEL
 from tests.planning.search.factory import Factory

@@ -12,7 +12,7 @@ from benchmarks.papers.run import CACHE
 from benchmarks.papers.samullm_plans.applications import Work
 from benchmarks.papers.samullm_plans.models import engines
 from benchmarks.papers.samullm_plans.rows import Experiment
-from caesura.planning.costs.simulation.stages import FastStages
+from caesura.planning.costs.stages import FastStages
 from caesura.planning.search.follow import follow
 from caesura.planning.search.strategies import plan_application
 

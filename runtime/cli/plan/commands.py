@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from caesura.planning.emit.emit import KINDS
+from caesura.planning.show.emit import KINDS
 from caesura.runtime.cli.errors import mistakes_told
 from caesura.runtime.cli.fill import filled
 from caesura.runtime.cli.plan.options import (

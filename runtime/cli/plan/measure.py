@@ -15,17 +15,17 @@ from caesura.planning.costs.devices import Kind, this_machine
 from caesura.planning.costs.measured import (
     MeasuredCosts,
     MeasuredEngine,
+    corrected,
     costs_path,
     model_name,
     read_costs,
+    seen_in,
 )
-from caesura.planning.costs.measuring.from_runs import corrected, seen_in
-from caesura.planning.costs.measuring.measure import measure_engine
-from caesura.planning.costs.measuring.sleeping import measure_sleeps
-from caesura.planning.run.backends.processes import ProcessHost
-from caesura.planning.run.backends.sleep import check_sleep_mode, sleepy_processes
 from caesura.planning.run.host import HostError
-from caesura.planning.show.reality import read_run
+from caesura.planning.run.measure import measure_engine, measure_sleeps
+from caesura.planning.run.processes import ProcessHost
+from caesura.planning.run.sleep import check_sleep_mode, sleepy_processes
+from caesura.planning.show.tables import read_run
 from caesura.runtime.errors import UsageError
 
 BATCH, CONTEXT = 16, 500

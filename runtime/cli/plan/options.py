@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from caesura.planning.planner import DRAWS
-from caesura.planning.run.backends.by_name import BACKENDS
-from caesura.planning.run.limits import DRAIN_SECONDS, MAX_IN_FLIGHT
+from caesura.planning.run.backends import BACKENDS
+from caesura.planning.run.host import DRAIN_SECONDS, MAX_IN_FLIGHT
+from caesura.planning.search.planner import DRAWS
 from caesura.planning.search.strategies import STRATEGIES
 from caesura.runtime.cli.options import TRACES, TraceFile, Traces
 

@@ -9,15 +9,12 @@ from pathlib import Path
 from rich.console import Console
 
 from caesura.planning.application.application import Application
-from caesura.planning.emit.emit import emit
-from caesura.planning.plan import Plan
-from caesura.planning.plan_file import plan_to_json
-from caesura.planning.planner import CostModel
+from caesura.planning.plan import Plan, plan_to_json
+from caesura.planning.search.planner import CostModel
 from caesura.planning.search.strategies import Choice
-from caesura.planning.show.bars import plan_bars, run_bars
-from caesura.planning.show.gantt import Chart, to_html, to_svg
-from caesura.planning.show.reality import ends_of, ends_table, read_run
-from caesura.planning.show.table import makespan_text, plan_table
+from caesura.planning.show.emit import emit
+from caesura.planning.show.gantt import Chart, plan_bars, run_bars, to_html, to_svg
+from caesura.planning.show.tables import ends_of, ends_table, makespan_text, plan_table, read_run
 from caesura.runtime.cli.plan.options import PlanOptions, RunTraces
 from caesura.runtime.cli.plan.recording import record_plan
 from caesura.runtime.cli.plan.search import MakeCosts, Search, find_plan, measured_costs, prepare

@@ -9,22 +9,16 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from caesura.planning.plan import Plan
-from caesura.planning.plan_file import read_next_best, read_plan
-from caesura.planning.run.asking.configs import asked_models
-from caesura.planning.run.asking.host import routed
-from caesura.planning.run.backends.by_name import host_named
-from caesura.planning.run.carry_out import carry_out
-from caesura.planning.run.errors import RunError
-from caesura.planning.run.host import EngineHost, HostError
-from caesura.planning.run.journal import Journal, Result
-from caesura.planning.run.limits import Limits
-from caesura.planning.run.sending.questions import ApplicationQuestions
-from caesura.planning.show.bars import run_bars
-from caesura.planning.show.gantt import Chart
-from caesura.planning.show.reality import read_run
+from caesura.planning.plan import Plan, read_next_best, read_plan
+from caesura.planning.run.asking import asked_models, routed
+from caesura.planning.run.backends import host_named
+from caesura.planning.run.client import ApplicationQuestions
+from caesura.planning.run.conductor import carry_out
+from caesura.planning.run.host import EngineHost, HostError, Limits
+from caesura.planning.run.journal import Journal, Result, RunError
+from caesura.planning.show.gantt import Chart, run_bars
 from caesura.planning.show.records import RunRecords
-from caesura.planning.show.table import makespan_text
+from caesura.planning.show.tables import makespan_text, read_run
 from caesura.planning.stage_times import Progress
 from caesura.runtime.cli.plan.options import EngineOptions, PlanOptions, RunTraces
 from caesura.runtime.cli.plan.plan import demand_chart, plan_chart, write_chart

@@ -9,12 +9,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from caesura.planning.application.application import Application
-from caesura.planning.application.expand import Requests, estimate_tokens
 from caesura.planning.application.file import read_application
+from caesura.planning.application.requests import Requests, estimate_tokens
 from caesura.planning.costs.estimate import make_costs
-from caesura.planning.planner import CostModel, Planner
-from caesura.planning.search.effort import Effort
-from caesura.planning.search.strategies import Choice
+from caesura.planning.search.planner import CostModel, Planner
+from caesura.planning.search.strategies import Choice, Effort
 from caesura.planning.stage_times import Progress as Done
 from caesura.runtime.cli.plan.options import PlanOptions
 from caesura.runtime.errors import UsageError

@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks.planning import models as made
 from caesura.planning.application.application import ApplicationError
-from caesura.planning.application.expand import Requests
 from caesura.planning.application.file import read_application
+from caesura.planning.application.requests import Requests
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples" / "applications"

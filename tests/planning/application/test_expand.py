@@ -3,8 +3,8 @@
 import pytest
 
 from caesura.planning.application.application import Application, ApplicationError, Model, Task
-from caesura.planning.application.expand import Requests, estimate_tokens
-from caesura.planning.application.groups import ensemble, routing
+from caesura.planning.application.file import ensemble, routing
+from caesura.planning.application.requests import Requests, estimate_tokens
 from caesura.planning.application.templates import PromptError
 
 MODELS = (Model("small", "org/small"), Model("large", "org/large"))

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from caesura.planning.application.requests import Request
 from caesura.planning.costs.engine import EngineCosts, Flops
-from caesura.planning.costs.simulation.stages import FastStages
+from caesura.planning.costs.stages import FastStages
 from caesura.simulator.machine import StepShape
 
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.planning.whole import real_run
 from caesura.planning.application.requests import Request
+from caesura.planning.costs.cluster import run_component
 from caesura.planning.costs.engine import EngineCosts, Flops
 from caesura.planning.costs.lengths import draw_lengths, make_lengths
-from caesura.planning.costs.simulation.component import run_component
-from caesura.planning.costs.simulation.stages import FastStages
-from caesura.planning.costs.whole import real_run
+from caesura.planning.costs.stages import FastStages
 from caesura.planning.plan import Placement
 from caesura.planning.stage_times import Progress, StageTimes
 from caesura.simulator.latency.machines import make_machine

@@ -8,7 +8,7 @@ import pytest
 
 from caesura.intercept.kv.costs import CostModel
 from caesura.planning.application.application import Application, Model, Task
-from caesura.planning.application.expand import Requests
+from caesura.planning.application.requests import Requests
 from caesura.planning.costs.devices import Kind
 from caesura.planning.costs.estimate import make_costs
 from caesura.planning.costs.measured import (

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from caesura.intercept.kv.costs import CostModel
-from caesura.planning.costs.measured import MeasuredEngine
-from caesura.planning.costs.measuring.from_runs import Seen, corrected, seen_in
+from caesura.planning.costs.measured import MeasuredEngine, Seen, corrected, seen_in
 
 
 def event(

@@ -17,10 +17,10 @@ from caesura.planning.costs.devices import (
     this_machine,
 )
 from caesura.planning.costs.engine import EngineCosts
-from caesura.planning.costs.kv_size import KvSize, kv_arguments, kv_size
 from caesura.planning.costs.measured import MeasuredCosts, MeasuredEngine, model_name
-from caesura.planning.costs.sharing import split
+from caesura.planning.costs.shapes import KvSize, kv_arguments, kv_size
 from caesura.planning.costs.sources import engine_of
+from caesura.planning.costs.stages import split
 from caesura.planning.plan import Placement
 from caesura.runtime import launch
 from caesura.simulator.latency.models import A100_80G

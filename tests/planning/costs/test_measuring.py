@@ -10,9 +10,9 @@ from caesura.intercept.kv.costs import CostModel
 from caesura.planning.application.application import Model
 from caesura.planning.costs.devices import Kind
 from caesura.planning.costs.measured import MeasuredSleep
-from caesura.planning.costs.measuring import measure as measuring
-from caesura.planning.costs.measuring.loads import FEW, MANY, Load, Taken, loads, steps_of
+from caesura.planning.run import measure as measuring
 from caesura.planning.run.host import Endpoint, HostError, Replica
+from caesura.planning.run.measure import FEW, MANY, Load, Taken, loads, steps_of
 from caesura.scheduler.calibration import fit
 from caesura.simulator.latency.models import A100_80G
 

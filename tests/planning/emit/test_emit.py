@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from caesura.planning.application.application import Application, Model, Task
-from caesura.planning.emit.emit import KINDS, emit
-from caesura.planning.emit.engines import EmitError, engines_of, names_of
-from caesura.planning.emit.ray_serve import keyword_arguments
 from caesura.planning.plan import Makespan, Placement, Plan, Stage
+from caesura.planning.show.emit import KINDS, emit
+from caesura.planning.show.engines import EmitError, engines_of, names_of
+from caesura.planning.show.ray_serve import keyword_arguments
 
 LARGE = Model("Qwen/Qwen3-8B", "Qwen/Qwen3-8B", ("--max-model-len", "4096"))
 TINY = Model("tiny", "/data/ti$ny")

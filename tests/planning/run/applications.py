@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from caesura.planning.application.application import Application, Model, Task
 from caesura.planning.application.requests import Request
-from caesura.planning.run.sending.client import Question
+from caesura.planning.run.client import Question
 
 
 def application(*models: str, rows: int = 3) -> Application:

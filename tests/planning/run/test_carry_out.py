@@ -12,11 +12,10 @@ import pytest
 
 from caesura.planning.application.requests import Request
 from caesura.planning.plan import Makespan, Placement, Plan, Stage
-from caesura.planning.run.carry_out import carry_out
-from caesura.planning.run.errors import OutputError, RunError
-from caesura.planning.run.journal import Journal, Result, events_path
-from caesura.planning.run.limits import Limits
-from caesura.planning.search.adjust import Turn
+from caesura.planning.run.conductor import carry_out
+from caesura.planning.run.host import Limits
+from caesura.planning.run.journal import Journal, OutputError, Result, RunError, events_path
+from caesura.planning.search.follow import Turn
 from caesura.planning.stage_times import Progress
 from tests.planning.run.applications import application, question, request, requests
 from tests.planning.run.engines import FakeHost, until

@@ -6,11 +6,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from caesura.planning.application.requests import Request
+from caesura.planning.run.client import Client, Question
+from caesura.planning.run.dispatch import Dispatcher, ModelFinished, Notice, ReplicaLost, Work
 from caesura.planning.run.journal import Journal
-from caesura.planning.run.notices import ModelFinished, Notice, ReplicaLost
-from caesura.planning.run.sending.client import Client, Question
-from caesura.planning.run.sending.dispatch import Dispatcher
-from caesura.planning.run.sending.work import Work
 from tests.planning.run.applications import application, question, request, requests
 from tests.planning.run.engines import FakeEngine
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from caesura.planning.run.errors import ResumeError
-from caesura.planning.run.journal import Journal, Result, digest_of, events_path
+from caesura.planning.run.journal import Journal, Result, ResumeError, digest_of, events_path
 from tests.planning.run.applications import application
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from caesura.planning.run.errors import OutputError, ResumeError
-from caesura.planning.run.lines import LineFile
+from caesura.planning.run.journal import LineFile, OutputError, ResumeError
 
 
 def read(path: Path) -> list[dict[str, object]]:
@@ -53,7 +52,7 @@ def test_a_killed_process_leaves_the_file_unlocked(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     code = (
         "import asyncio, sys, time; from pathlib import Path\n"
-        "from caesura.planning.run.lines import LineFile\n"
+        "from caesura.planning.run.journal import LineFile\n"
         "file = LineFile(Path(sys.argv[1])); asyncio.run(file.append({'n': 1}))\n"
         "print('held', flush=True); time.sleep(60)\n"
     )
@@ -72,8 +71,8 @@ def test_a_killed_process_leaves_the_file_unlocked(tmp_path: Path) -> None:
 FULL = """
 import asyncio, resource, sys
 from pathlib import Path
-from caesura.planning.run.errors import OutputError
-from caesura.planning.run.lines import LineFile
+from caesura.planning.run.journal import OutputError
+from caesura.planning.run.journal import LineFile
 
 async def main():
     file = LineFile(Path(sys.argv[1]))

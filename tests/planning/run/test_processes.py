@@ -12,10 +12,9 @@ import psutil
 import pytest
 
 from caesura.planning.application.application import Model
-from caesura.planning.run.backends.command import CpuDevices, GpuDevices, engine_command
-from caesura.planning.run.backends.processes import ProcessHost
+from caesura.planning.run.client import Client, Question
 from caesura.planning.run.host import HostError, Replica
-from caesura.planning.run.sending.client import Client, Question
+from caesura.planning.run.processes import CpuDevices, GpuDevices, ProcessHost, engine_command
 from tests.planning.run.engines import until
 
 ENGINE = Path(__file__).with_name("engine_process.py")
@@ -140,8 +139,8 @@ async def test_a_cancelled_load_leaves_no_process(tmp_path: Path) -> None:
 HOLD = """
 import asyncio, sys
 from pathlib import Path
-from caesura.planning.run.backends.command import CpuDevices
-from caesura.planning.run.backends.processes import ProcessHost
+from caesura.planning.run.processes import CpuDevices
+from caesura.planning.run.processes import ProcessHost
 from tests.planning.run.test_processes import command, replica
 
 async def main():

@@ -8,14 +8,13 @@ import psutil
 import pytest
 
 from caesura.planning.application.application import Application, Model, Task
-from caesura.planning.application.expand import Requests
+from caesura.planning.application.requests import Requests
 from caesura.planning.plan import Makespan, Placement, Plan, Stage
-from caesura.planning.run.backends.command import CpuDevices
-from caesura.planning.run.backends.processes import ProcessHost
-from caesura.planning.run.carry_out import carry_out
+from caesura.planning.run.client import ApplicationQuestions
+from caesura.planning.run.conductor import carry_out
+from caesura.planning.run.host import Limits
 from caesura.planning.run.journal import Journal, events_path
-from caesura.planning.run.limits import Limits
-from caesura.planning.run.sending.questions import ApplicationQuestions
+from caesura.planning.run.processes import CpuDevices, ProcessHost
 from caesura.planning.stage_times import Progress
 
 KV_BYTES = 64 << 20

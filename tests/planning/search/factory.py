@@ -7,8 +7,8 @@ from typing import Any
 from caesura.planning.application.application import Application, Model, Task
 from caesura.planning.application.requests import Request, asked_by, with_asked
 from caesura.planning.plan import Placement
-from caesura.planning.search.memo import Memo
 from caesura.planning.search.problem import Problem
+from caesura.planning.search.strategies import Memo
 from caesura.planning.stage_times import Progress, StageTimes
 
 

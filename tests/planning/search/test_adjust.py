@@ -3,8 +3,8 @@
 import pytest
 
 from caesura.planning.plan import Makespan, Placement, Plan, Stage
-from caesura.planning.search.adjust import Turn, first_turn, next_turn
 from caesura.planning.search.devices import assign
+from caesura.planning.search.follow import Turn, first_turn, next_turn
 from caesura.planning.search.problem import PlanError
 
 

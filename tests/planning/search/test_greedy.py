@@ -3,10 +3,8 @@
 import pytest
 
 from caesura.planning.plan import Placement
-from caesura.planning.search.drafts import Draft, complete
-from caesura.planning.search.problem import PlanError
-from caesura.planning.search.rules.greedy import greedy
-from caesura.planning.search.rules.heuristics import even_splits, max_heuristic, min_heuristic
+from caesura.planning.search.problem import Draft, PlanError, complete
+from caesura.planning.search.samullm import even_splits, greedy, max_heuristic, min_heuristic
 from caesura.planning.stage_times import Progress
 from tests.planning.search.factory import problem
 

@@ -3,7 +3,7 @@
 import pytest
 
 from caesura.planning.plan import Placement
-from caesura.planning.search.sharing import merged, regrouped, spread
+from caesura.planning.search.lists import merged, regrouped, spread
 from caesura.planning.search.strategies import plan_application
 from caesura.planning.stage_times import Progress
 from tests.planning.search.factory import Factory, application, problem

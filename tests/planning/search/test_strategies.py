@@ -2,9 +2,8 @@
 
 import pytest
 
-from caesura.planning.search.effort import Effort
 from caesura.planning.search.problem import PlanError
-from caesura.planning.search.strategies import RULES, STRATEGIES, plan_application
+from caesura.planning.search.strategies import RULES, STRATEGIES, Effort, plan_application
 from caesura.planning.stage_times import Progress
 from tests.planning.search.factory import Factory, application
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from caesura.planning.plan import Makespan, Placement, Plan, Stage
-from caesura.planning.show.bars import Bar, plan_bars, run_bars
+from caesura.planning.show.gantt import Bar, plan_bars, run_bars
 
 SMALL, LARGE = Placement("small"), Placement("large")
 

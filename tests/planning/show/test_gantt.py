@@ -4,8 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from caesura.planning.show.bars import Bar
-from caesura.planning.show.gantt import Chart, ticks, to_html, to_svg
+from caesura.planning.show.gantt import Bar, Chart, ticks, to_html, to_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -7,7 +7,7 @@ import pytest
 
 from caesura.planning.plan import Makespan, Placement, Plan, Stage
 from caesura.planning.run.journal import events_path
-from caesura.planning.show.reality import ends_of, read_run
+from caesura.planning.show.tables import ends_of, read_run
 from caesura.scheduler.errors import UsageError
 
 PLAN = Plan(

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import typer
 
-from caesura.planning.run.backends.command import CpuDevices
-from caesura.planning.run.backends.processes import ProcessHost
+from caesura.planning.run.processes import CpuDevices, ProcessHost
 from caesura.runtime.cli.errors import mistakes_told
 from caesura.runtime.cli.plan.options import PlanOptions
 from caesura.runtime.cli.plan.run import RunOptions, run_application

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from caesura.planning.application.expand import Requests
-from caesura.planning.plan import Placement
-from caesura.planning.plan_file import read_plan
+from caesura.planning.application.requests import Requests
+from caesura.planning.plan import Placement, read_plan
 from caesura.planning.run.journal import events_path
 from caesura.planning.stage_times import StageSimulator
 from caesura.runtime.cli.app import app

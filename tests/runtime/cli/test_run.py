@@ -15,8 +15,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from caesura.planning.run.errors import ResumeError
 from caesura.planning.run.host import EngineHost, HostError
+from caesura.planning.run.journal import ResumeError
 from caesura.runtime.cli.app import app
 from caesura.runtime.cli.plan.options import PlanOptions, RunTraces
 from caesura.runtime.cli.plan.plan import Outputs, show_plan

@@ -1,1 +1,0 @@
-"""Measuring engines: how long they load, and how long their steps take."""

@@ -1,1 +1,0 @@
-"""The request scheduling simulator (SamuLLM, section 4.1): many steps at once."""

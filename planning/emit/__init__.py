@@ -1,1 +1,0 @@
-"""Plans as files for deployments that run already."""

@@ -1,1 +1,0 @@
-"""Models that ask other models of the same run, by a tool of their server."""

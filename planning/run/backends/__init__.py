@@ -1,1 +1,0 @@
-"""Hosts of engines: local processes, devices that sleep, and clusters."""

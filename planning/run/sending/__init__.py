@@ -1,1 +1,0 @@
-"""Sending requests to engines: what is ready, what it asks, and where it goes."""

@@ -1,1 +1,0 @@
-"""Rules that choose the models of the next stage."""
