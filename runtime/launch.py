@@ -308,7 +308,7 @@ def listen_to(
     """
     if not _is_real(engine):
         return lambda: None
-    from caesura.scheduler.vllm.records.export import listen
+    from caesura.scheduler.vllm.engine.export.exporter import listen
 
     return listen(take)
 
@@ -329,7 +329,7 @@ async def facts_of(engine: Engine) -> dict[str, Any]:
     facts: dict[str, Any] = {"model": engine.model, "lanes": "exact"}
     if not _is_real(engine):
         return facts
-    from caesura.scheduler.vllm.compose import settings_of
+    from caesura.scheduler.vllm.engine.compose import settings_of
 
     real = _real(engine)
     state, sizes, config = await real.state(), await real.command("facts"), real.llm.vllm_config

@@ -1,4 +1,4 @@
-"""vLLM's private state is named in one folder only: `scheduler/vllm/engine_state`."""
+"""vLLM's private state is named in one folder only: `scheduler/vllm/engine/port`."""
 
 import ast
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PORT = ROOT / "scheduler" / "vllm" / "engine_state"
+PORT = ROOT / "scheduler" / "vllm" / "engine" / "port"
 # The API process has no scheduler; it uses vLLM's client instead.
 CLIENT = ROOT / "scheduler" / "vllm" / "client"
 

@@ -24,8 +24,8 @@ from vllm.v1.structured_output import StructuredOutputManager
 from caesura.scheduler.predict.forecast import Predictor
 from caesura.scheduler.predict.pause import PausePredictor
 from caesura.scheduler.vllm import CaesuraScheduler
-from caesura.scheduler.vllm.compose import SETTINGS_KEY, Dependencies
-from caesura.scheduler.vllm.records.recorder import Recorder
+from caesura.scheduler.vllm.engine.compose import SETTINGS_KEY, Dependencies
+from caesura.scheduler.vllm.engine.sessions.recorder import Recorder
 from caesura.simulator.engine.check import port_of
 from caesura.simulator.engine.clock import Clock
 from caesura.simulator.engine.contents import PlannedContents

@@ -4,9 +4,9 @@ from typing import Any
 
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from caesura.scheduler.vllm.engine_state import EngineState, engine_state_of
-from caesura.scheduler.vllm.engine_state.blocks import real_ids
-from caesura.scheduler.vllm.scheduler import PausingScheduler
+from caesura.scheduler.vllm.engine.port import EngineState, engine_state_of
+from caesura.scheduler.vllm.engine.port.blocks import real_ids
+from caesura.scheduler.vllm.engine.scheduler import PausingScheduler
 
 
 def port_of(scheduler: Scheduler) -> EngineState:

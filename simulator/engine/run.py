@@ -11,7 +11,7 @@ from typing import Any
 
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from caesura.scheduler.vllm.scheduler import PausingScheduler
+from caesura.scheduler.vllm.engine.scheduler import PausingScheduler
 from caesura.simulator.engine.build import build_scheduler
 from caesura.simulator.engine.check import port_of
 from caesura.simulator.engine.clients.clients import Clients, Peers

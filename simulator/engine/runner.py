@@ -6,8 +6,8 @@ This is the inner loop of the simulator: it visits every request of every step o
 from dataclasses import dataclass, field
 from typing import Any
 
-from caesura.scheduler.vllm.engine_state import EngineState
-from caesura.scheduler.vllm.engine_state.requests import is_preempted
+from caesura.scheduler.vllm.engine.port import EngineState
+from caesura.scheduler.vllm.engine.port.requests import is_preempted
 from caesura.simulator.engine.clients.live import Live
 from caesura.simulator.engine.tokens import WORD
 from caesura.simulator.machine import StepShape

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from caesura.scheduler.vllm.scheduler import PausingScheduler
+from caesura.scheduler.vllm.engine.scheduler import PausingScheduler
 from caesura.simulator.engine.check import port_of
 from caesura.simulator.results import TIMELINE
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from caesura.scheduler.vllm.paused.follow_ups import FollowUps
-from caesura.scheduler.vllm.paused.manager import PausedKVManager
+from caesura.scheduler.vllm.engine.follow_ups import FollowUps
+from caesura.scheduler.vllm.engine.kv.manager import PausedKVManager
 from tests.campaign.__main__ import main
 from tests.campaign.simulated import faults
 from tests.campaign.simulated import run as simulated

@@ -13,7 +13,7 @@ import pytest
 from vllm.v1.request import RequestStatus
 
 from caesura.scheduler.vllm.client.launch import PIPELINE_ON_CPU
-from caesura.scheduler.vllm.swap.messages import WorkerMemory
+from caesura.scheduler.vllm.engine.swap.messages import WorkerMemory
 from tests.scheduler.whims import Whims
 
 from .core import Core

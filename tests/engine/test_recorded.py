@@ -14,7 +14,7 @@ from caesura.runtime.recording.storage.store import Store
 from caesura.runtime.sdk.agent import Agent
 from caesura.scheduler.messages import Sampling
 from caesura.scheduler.vllm.client.engine import VllmEngine
-from caesura.scheduler.vllm.compose import settings_of
+from caesura.scheduler.vllm.engine.compose import settings_of
 from caesura.simulator.policy import recorded_policy
 
 pytestmark = pytest.mark.engine

@@ -14,7 +14,7 @@ from vllm.distributed.kv_transfer.kv_transfer_state import get_kv_transfer_group
 from vllm.v1.request import RequestStatus
 
 from caesura.intercept.kv.views import Decision
-from caesura.scheduler.vllm.swap.copier import Copier, Task
+from caesura.scheduler.vllm.engine.swap.copier import Copier, Task
 
 from .core import Core
 from .test_exact import PAUSES, Talk, answer, begin, plan, said_as_planned

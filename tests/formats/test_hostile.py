@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from caesura.intercept.calls.formats import resolve
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.intercept.calls.watch import Watch, WatchPlan
-from caesura.scheduler.vllm.call_detection import find_call
+from caesura.scheduler.vllm.engine.calls import find_call
 from tests.formats.cases import SEARCH, TOOLS
 from tests.formats.rendering import RENDER
 from tests.formats.world import MARKERS, decode, row_of, stand_in

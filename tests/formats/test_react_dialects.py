@@ -6,7 +6,7 @@ import pytest
 
 from caesura.intercept.calls.formats import REACT
 from caesura.intercept.calls.watch import Verdict
-from caesura.scheduler.vllm.call_detection import find_call
+from caesura.scheduler.vllm.engine.calls import find_call
 from tests.formats.cases import TOOLS
 from tests.formats.world import Outcome, decode, stand_in
 

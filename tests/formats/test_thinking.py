@@ -12,7 +12,7 @@ from caesura.intercept.calls.thinking import REGIONS
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.intercept.calls.watch import Verdict, Watch, WatchPlan
 from caesura.intercept.pause_hints import PauseHint
-from caesura.scheduler.vllm.call_detection import find_call, hinted
+from caesura.scheduler.vllm.engine.calls import find_call, hinted
 from tests.formats.cases import NOW, SEARCH, TOOLS, check_prose
 from tests.formats.rendering import RENDER
 from tests.formats.world import MARKERS, Outcome, StandIn, decode, row_of, stand_in

@@ -18,11 +18,11 @@ from vllm.v1.kv_cache_interface import (
 from vllm.v1.kv_cache_layout import KVCacheLayout
 from vllm.v1.worker.utils import allocate_kv_cache
 
-from caesura.scheduler.vllm.swap.copier import Task
-from caesura.scheduler.vllm.swap.messages import Load, Save, SwapOrders, SwapReport
-from caesura.scheduler.vllm.swap.regions import Layer
-from caesura.scheduler.vllm.swap.threads import ThreadCopier
-from caesura.scheduler.vllm.swap.worker import SwapWorker
+from caesura.scheduler.vllm.engine.swap.copier import Task
+from caesura.scheduler.vllm.engine.swap.messages import Load, Save, SwapOrders, SwapReport
+from caesura.scheduler.vllm.engine.swap.regions import Layer
+from caesura.scheduler.vllm.engine.swap.threads import ThreadCopier
+from caesura.scheduler.vllm.engine.swap.worker import SwapWorker
 
 BLOCKS, LAYERS, SLOTS = 24, 3, 16
 # Out of order, as a dictionary may be; and one with a number of two digits.

@@ -36,7 +36,7 @@ class Gpu:
             self.random.choice(ready).work.popleft()[1]()
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from caesura.scheduler.vllm.swap import streams
+        from caesura.scheduler.vllm.engine.swap import streams
 
         cuda = torch.cuda
         stream = lambda device=None, priority=0: Stream(self)  # noqa: E731

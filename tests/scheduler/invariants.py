@@ -7,7 +7,7 @@ from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.request import RequestStatus
 
 from caesura.intercept.kv.states import State
-from caesura.scheduler.vllm.records.writer import RecordWriter
+from caesura.scheduler.vllm.engine.export.writer import RecordWriter
 
 from .lanes import check_lanes, replay
 from .world import World

@@ -7,8 +7,8 @@ from vllm.v1.request import RequestStatus
 
 from caesura.intercept.kv.states import State
 from caesura.scheduler.records import LanesRecord
-from caesura.scheduler.vllm.paused.paused_kv import PausedKV
-from caesura.scheduler.vllm.records.request_states import PAUSED
+from caesura.scheduler.vllm.engine.export.request_states import PAUSED
+from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKV
 
 from .world import World
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from vllm.v1.outputs import KVConnectorOutput
 
-from caesura.scheduler.vllm.swap.messages import Load, Save, SwapOrders, SwapReport
+from caesura.scheduler.vllm.engine.swap.messages import Load, Save, SwapOrders, SwapReport
 
 Slot = tuple[int, int]
 

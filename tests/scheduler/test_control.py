@@ -8,7 +8,7 @@ import pytest
 from caesura.intercept.calls.formats import resolve
 from caesura.intercept.kv.costs import PRIOR, CostModel
 from caesura.scheduler.paths import control_secret_path
-from caesura.scheduler.vllm.control.secret import SECRET, secret_to_send
+from caesura.scheduler.vllm.wire import SECRET, secret_to_send
 
 from .lanes import states
 from .world import World, make_scheduler

@@ -8,9 +8,9 @@ import logging
 
 import pytest
 
-from caesura.scheduler.vllm.swap.host import HostStore
-from caesura.scheduler.vllm.swap.loading import Loads
-from caesura.scheduler.vllm.swap.messages import Load, Save, SwapOrders
+from caesura.scheduler.vllm.engine.swap.host import HostStore
+from caesura.scheduler.vllm.engine.swap.messages import Load, Save, SwapOrders
+from caesura.scheduler.vllm.engine.swap.planner import Loads
 
 from .invariants import check_all
 from .steering import (

@@ -1,8 +1,12 @@
 """How many blocks waiting requests lack, and who of them did so when."""
 
 from caesura.scheduler.records import WantedRow
-from caesura.scheduler.vllm.records.demand import MOST_INTERVALS, BlockDemand, lacked_blocks
-from caesura.scheduler.vllm.records.queue_delays import Lack
+from caesura.scheduler.vllm.engine.export.queue_delays import (
+    MOST_INTERVALS,
+    BlockDemand,
+    lacked_blocks,
+)
+from caesura.scheduler.vllm.engine.sessions.recorder import Lack
 
 
 def lack(request: str, needed: int = 10, free: int = 4) -> Lack:

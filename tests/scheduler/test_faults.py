@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from caesura.scheduler.vllm.history_file import HistoryFile
+from caesura.scheduler.vllm.engine.sessions.history_file import HistoryFile
 
 from .invariants import check_all
 from .steering import (

@@ -12,7 +12,7 @@ from caesura.scheduler.predict.history import History
 from caesura.scheduler.predict.mixed import forecasts_by_name
 from caesura.scheduler.predict.words import CallWords
 from caesura.scheduler.records import FeatureRecord, ForecastRecord, parse
-from caesura.scheduler.vllm.records.forecasts import forecast_record
+from caesura.scheduler.vllm.engine.export.entries import forecast_record
 
 from .steering import CALL, until_paused
 from .world import World, make_scheduler

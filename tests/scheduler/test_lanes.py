@@ -13,7 +13,7 @@ from vllm.v1.request import RequestStatus
 
 from caesura.intercept.calls.formats import resolve
 from caesura.intercept.kv.handling import make_handling
-from caesura.scheduler.vllm.records import request_states
+from caesura.scheduler.vllm.engine.export import request_states
 
 from . import steering
 from .invariants import check_all

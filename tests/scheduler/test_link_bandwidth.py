@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from caesura.intercept.kv.costs import COPY_TOKENS, PRIOR
-from caesura.scheduler.vllm.paused.link_bandwidth import PROBE_SECONDS
-from caesura.scheduler.vllm.swap.planner import Copied
+from caesura.scheduler.vllm.engine.kv.offload import PROBE_SECONDS
+from caesura.scheduler.vllm.engine.swap.planner import Copied
 
 from .steering import choose, faulty_world, finishes, paused_session, swap_out
 from .world import World

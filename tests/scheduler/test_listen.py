@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import Counter, Gauge, Histogram
 
-from caesura.scheduler.vllm.records.export import RecordStats, listen
-from caesura.scheduler.vllm.swap.prometheus import SwapMetrics
+from caesura.scheduler.vllm.engine.export.exporter import RecordExporter, RecordStats, listen
 
 from .steering import faulty_world, finishes, paused_session
 
@@ -18,11 +17,11 @@ LANES = {"kind": "lanes", "request": ["a"], "state": ["waiting"], "at": [1.0]}
 LATER = {"kind": "of a later version", "at": 2.0}
 
 
-def metrics(path: Path | None = None) -> SwapMetrics:
+def metrics(path: Path | None = None) -> RecordExporter:
     extra = {"records": str(path)} if path else {}
     config = SimpleNamespace(kv_transfer_config=SimpleNamespace(kv_connector_extra_config=extra))
     types = {Gauge: Gauge, Counter: Counter, Histogram: Histogram}
-    return SwapMetrics(config, types, ["model_name", "engine"], {0: ["m", "0"], 1: ["m", "1"]})
+    return RecordExporter(config, types, ["model_name", "engine"], {0: ["m", "0"], 1: ["m", "1"]})
 
 
 def test_a_listener_gets_the_records_of_every_engine_until_it_stops() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from caesura.scheduler.predict.forecast import About
 from caesura.scheduler.predict.history import History
-from caesura.scheduler.vllm.history_file import MAX_MODELS, HistoryFile
+from caesura.scheduler.vllm.engine.sessions.history_file import MAX_MODELS, HistoryFile
 
 from .world import World, make_scheduler
 

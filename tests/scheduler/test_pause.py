@@ -4,7 +4,7 @@ import pytest
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import RequestStatus
 
-from caesura.scheduler.vllm.queue.admission import StepAdmission
+from caesura.scheduler.vllm.engine.admission import StepAdmission
 
 from .world import World, make_scheduler
 

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from caesura.scheduler.records import ForecastRecord, PredictionRecord, SessionRecord
-from caesura.scheduler.vllm.records.prediction_metrics import MAX_PAIRS, PredictionMetrics
+from caesura.scheduler.vllm.engine.export.metrics import MAX_PAIRS, PredictionMetrics
 
 LABELS = {0: ["m"], 1: ["m"]}
 

@@ -12,7 +12,7 @@ import pytest
 from caesura.intercept.kv.views import Decision, PausedKVView, Prices, StepView
 from caesura.intercept.kv.waste import prices
 from caesura.scheduler.records import PauseRecord, StepsRecord, parse
-from caesura.scheduler.vllm.records.recorder import Recorder
+from caesura.scheduler.vllm.engine.sessions.recorder import Recorder
 
 from .link import random_pace
 from .steering import (

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from vllm.v1.kv_cache_interface import UniformTypeKVCacheSpecs
 
-from caesura.scheduler.vllm.engine_state.blocks import has_recurrent_state
+from caesura.scheduler.vllm.engine.port.blocks import has_recurrent_state
 
 from .invariants import check_all, check_rest, said_as_planned
 from .steering import CALL, IN_EVERY_MODE, WITH_PIPELINES, evict, until_paused

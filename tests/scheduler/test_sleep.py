@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from vllm.v1.request import RequestStatus
 
-from caesura.scheduler.vllm.swap.connector import CaesuraConnector
+from caesura.scheduler.vllm.engine.connector import CaesuraConnector
 
 from .invariants import check_all, check_rest
 from .steering import (

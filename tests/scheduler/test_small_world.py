@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from caesura.scheduler.vllm.paused.paused_kv import PausedBlocks
+from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedBlocks
 
 from .invariants import check_all, check_rest, held_to_budget, said_as_planned
 from .world import World, make_scheduler

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from caesura.scheduler.vllm.compose import check_speculation
+from caesura.scheduler.vllm.engine.compose import check_speculation
 
 from .invariants import check_rest, said_as_planned
 from .steering import CALL, IN_EVERY_MODE, until_paused

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from caesura.scheduler.vllm.swap.messages import Load, Save
-from caesura.scheduler.vllm.swap.streams import StreamCopier
-from caesura.scheduler.vllm.swap.threads import ThreadCopier
+from caesura.scheduler.vllm.engine.swap.messages import Load, Save
+from caesura.scheduler.vllm.engine.swap.streams import StreamCopier
+from caesura.scheduler.vllm.engine.swap.threads import ThreadCopier
 
 from .copying import (
     BLOCKS,

@@ -13,15 +13,15 @@ from vllm.v1.kv_cache_interface import (
 from vllm.v1.kv_cache_layout import KVCacheLayout
 from vllm.v1.worker.utils import allocate_kv_cache
 
-from caesura.scheduler.vllm.swap.messages import Save
-from caesura.scheduler.vllm.swap.regions import (
+from caesura.scheduler.vllm.engine.swap.messages import Save
+from caesura.scheduler.vllm.engine.swap.regions import (
     SwapUnavailable,
     block_bytes,
     find_layers,
     host_slots,
 )
-from caesura.scheduler.vllm.swap.streams import StreamCopier
-from caesura.scheduler.vllm.swap.worker import SwapWorker
+from caesura.scheduler.vllm.engine.swap.streams import StreamCopier
+from caesura.scheduler.vllm.engine.swap.worker import SwapWorker
 
 from .copying import (
     BLOCKS,

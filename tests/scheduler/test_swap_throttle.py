@@ -7,9 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from caesura.scheduler.vllm.swap.messages import Save
-from caesura.scheduler.vllm.swap.regions import Layer, block_bytes
-from caesura.scheduler.vllm.swap.throttle import BACK_TO_BACK_SECONDS, ThrottledCopier, throttled
+from caesura.scheduler.vllm.engine.swap.messages import Save
+from caesura.scheduler.vllm.engine.swap.regions import Layer, block_bytes
+from caesura.scheduler.vllm.engine.swap.threads import (
+    BACK_TO_BACK_SECONDS,
+    ThrottledCopier,
+    throttled,
+)
 
 from .copying import CONFIG, NAMES, in_step, make_caches, make_worker, step, until_idle
 

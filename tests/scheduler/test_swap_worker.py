@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from caesura.scheduler.vllm.swap.messages import Save, SwapOrders, SwapReport
-from caesura.scheduler.vllm.swap.regions import block_bytes
-from caesura.scheduler.vllm.swap.streams import StreamCopier
-from caesura.scheduler.vllm.swap.threads import ThreadCopier
+from caesura.scheduler.vllm.engine.swap.messages import Save, SwapOrders, SwapReport
+from caesura.scheduler.vllm.engine.swap.regions import block_bytes
+from caesura.scheduler.vllm.engine.swap.streams import StreamCopier
+from caesura.scheduler.vllm.engine.swap.threads import ThreadCopier
 
 from .copying import (
     BLOCKS,

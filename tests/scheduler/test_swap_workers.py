@@ -8,13 +8,13 @@ from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 
-from caesura.scheduler.vllm.engine_state import Blocks
-from caesura.scheduler.vllm.swap.connector import CaesuraConnector
-from caesura.scheduler.vllm.swap.host import HostStore
-from caesura.scheduler.vllm.swap.messages import Save, SwapReport, Traffic, WorkerMemory
-from caesura.scheduler.vllm.swap.planner import Copied, SwapPlanner
-from caesura.scheduler.vllm.swap.regions import block_bytes, worker_share
-from caesura.scheduler.vllm.swap.worker import SwapWorker
+from caesura.scheduler.vllm.engine.connector import CaesuraConnector
+from caesura.scheduler.vllm.engine.port import Blocks
+from caesura.scheduler.vllm.engine.swap.host import HostStore
+from caesura.scheduler.vllm.engine.swap.messages import Save, SwapReport, Traffic, WorkerMemory
+from caesura.scheduler.vllm.engine.swap.planner import Copied, SwapPlanner
+from caesura.scheduler.vllm.engine.swap.regions import block_bytes, worker_share
+from caesura.scheduler.vllm.engine.swap.worker import SwapWorker
 from tests.scheduler.copying import CONFIG, HOST_BYTES, make_caches, make_worker, step, until_idle
 
 BLOCK_TOKENS = 16

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from caesura.scheduler.vllm.engine import calls
+from caesura.scheduler.vllm.engine.calls import CallDetector
 from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from vllm.config import ModelConfig
@@ -14,8 +16,6 @@ from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.runtime.launch import BUNDLED_MODEL
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import SessionSpec
-from caesura.scheduler.vllm import call_detection
-from caesura.scheduler.vllm.call_detection import CallDetector
 from caesura.scheduler.vllm.client.api_server import parses_alone
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.launch import parse_engine_args
@@ -117,7 +117,7 @@ def test_a_vocabulary_that_cannot_be_read_does_not_end_the_engine(
     def fail(*_: Any) -> Any:
         raise error("no such vocabulary")
 
-    monkeypatch.setattr(call_detection, "cached_tokenizer_from_config", fail)
+    monkeypatch.setattr(calls, "cached_tokenizer_from_config", fail)
     config: Any = SimpleNamespace(model_config=SimpleNamespace(skip_tokenizer_init=False))
     detector = CallDetector(config)
     params = SimpleNamespace(

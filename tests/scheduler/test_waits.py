@@ -3,7 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
-from caesura.scheduler.vllm.records.queue_delays import Lack, QueueDelays
+from caesura.scheduler.vllm.engine.export.queue_delays import QueueDelays
+from caesura.scheduler.vllm.engine.sessions.recorder import Lack
 
 from .steering import faulty_world, finishes
 from .world import World

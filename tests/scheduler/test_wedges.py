@@ -24,7 +24,7 @@ from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output.request import StructuredOutputRequest
 
 from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
-from caesura.scheduler.vllm.compose import Dependencies
+from caesura.scheduler.vllm.engine.compose import Dependencies
 
 from .world import BYTES, END, Session, SteppedClock, World, _prefix_hashes, make_scheduler
 

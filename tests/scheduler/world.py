@@ -49,7 +49,7 @@ from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.intercept.calls.watch import WatchPlan
 from caesura.intercept.pause_hints import PauseHint
 from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
-from caesura.scheduler.vllm.compose import Dependencies, Parts
+from caesura.scheduler.vllm.engine.compose import Dependencies, Parts
 from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
 
 from .link import FakeLink
@@ -201,7 +201,7 @@ def connector_config(host_blocks: float, block_size: int, in_step: bool) -> KVTr
     """Configure our connector with so many blocks of host memory, of 8 bytes a token."""
     return KVTransferConfig(
         kv_connector="CaesuraConnector",
-        kv_connector_module_path="caesura.scheduler.vllm.swap.connector",
+        kv_connector_module_path="caesura.scheduler.vllm.engine.connector",
         kv_role="kv_both",
         kv_connector_extra_config={
             "host_gib": host_blocks * block_size * 8 / (1 << 30),

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from caesura.scheduler.vllm.swap.messages import Load, Save, SwapOrders
+from caesura.scheduler.vllm.engine.swap.messages import Load, Save, SwapOrders
 from caesura.simulator.engine import simulate
 from caesura.simulator.engine.transfer.copies import SwapCopies
 from caesura.simulator.engine.transfer.link import Link

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from caesura.scheduler.vllm import compose
-from caesura.scheduler.vllm.engine_state.v032 import EngineState032
-from caesura.scheduler.vllm.paused.paused_kv import PausedKV
-from caesura.scheduler.vllm.paused.paused_kvs import PausedKVs
+from caesura.scheduler.vllm.engine import compose
+from caesura.scheduler.vllm.engine.port.v032 import EngineState032
+from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKV, PausedKVs
 from caesura.simulator.engine import simulate
 from caesura.simulator.engine.clock import Clock
 from caesura.simulator.engine.run import Member, Prepared, prepare

@@ -46,7 +46,6 @@ from caesura.scheduler.vllm.client.rendering.splice import Splicer
 from caesura.scheduler.vllm.client.rendering.threads import RenderThreads
 from caesura.scheduler.vllm.client.rendering.tokens import TokenText
 from caesura.scheduler.vllm.client.session import VllmSession
-from caesura.scheduler.vllm.control.secret import secret_to_send
 from caesura.scheduler.vllm.tokenizer import (
     check_vocabulary,
     format_names,
@@ -61,6 +60,7 @@ from caesura.scheduler.vllm.wire import (
     CONTROL_SECRET_KEY,
     REPORT_KEY,
     WHOLE_TURN_KEY,
+    secret_to_send,
 )
 
 

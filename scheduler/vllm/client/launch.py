@@ -15,6 +15,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
+from caesura.scheduler.vllm.engine.compose import SETTINGS_KEY, calibration_of, identity
+from caesura.scheduler.vllm.engine.connector import CaesuraConnector
+from caesura.scheduler.vllm.engine.scheduler import PausingScheduler
 from vllm.config import KVTransferConfig, ModelConfig, SchedulerConfig, VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.tokenizers import cached_tokenizer_from_config
@@ -31,11 +34,8 @@ from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
 from caesura.scheduler.vllm.client.engine import VllmEngine, given_template, unknown_format
 from caesura.scheduler.vllm.client.model_formats import load_plugin, named_formats, with_parser
 from caesura.scheduler.vllm.client.tapped_llm import TappedLLM
-from caesura.scheduler.vllm.compose import SETTINGS_KEY, calibration_of, identity
-from caesura.scheduler.vllm.control.secret import share_by_environment
-from caesura.scheduler.vllm.scheduler import PausingScheduler
-from caesura.scheduler.vllm.swap.connector import CaesuraConnector
 from caesura.scheduler.vllm.tokenizer import format_names, template_of
+from caesura.scheduler.vllm.wire import share_by_environment
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ AUTO = "auto"
 """Value of `calibration` that selects the file in the user's cache, if it fits this engine."""
 
 VLLMS_CPU_WORKER = "vllm.v1.worker.cpu_worker.CPUWorker"
-OWN_CPU_WORKER = "caesura.scheduler.vllm.engine_state.cpu_worker.SeededCPUWorker"
+OWN_CPU_WORKER = "caesura.scheduler.vllm.engine.port.cpu_worker.SeededCPUWorker"
 
 _FORMAT = "use `--format NAME`; the default is detected from the model's chat template"
 UNGUARDED = (
@@ -146,7 +146,7 @@ def start(
     `model` is a Hugging Face id or a directory. `engine_args` are fields of vLLM's
     `AsyncEngineArgs` and override all others. `settings` are the scheduler's
     (`caesura.scheduler.settings`); a `calibration` of `auto` uses the cached file, if it fits.
-    `connector` are the KV connector's settings (`caesura.scheduler.vllm.swap.connector`).
+    `connector` are the KV connector's settings (`caesura.scheduler.vllm.engine.connector`).
     `splice`, `thinking_as_text` and `special_tokens_in_text` are those of `VllmEngine`.
     `server_options` are those of vLLM's HTTP server; their chat template is the engine's too. The
     scheduler class depends on vLLM's choice of asynchronous scheduling. Raises `EngineFailed` if

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from caesura.scheduler.vllm.scheduler import PausingScheduler
+from caesura.scheduler.vllm.engine.scheduler import PausingScheduler
 from caesura.simulator.engine.clients.live import Live
 from caesura.simulator.forecasts import Call, Forecaster
 from caesura.simulator.session import Session

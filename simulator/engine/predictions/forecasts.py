@@ -15,9 +15,9 @@ from caesura.scheduler.accuracy.outcomes import (
 from caesura.scheduler.accuracy.summary import accuracies
 from caesura.scheduler.predict.forecast import About, Forecast
 from caesura.scheduler.records import ForecastRecord
-from caesura.scheduler.vllm.queue.sessions import SessionState
-from caesura.scheduler.vllm.records.forecasts import forecast_record
-from caesura.scheduler.vllm.records.recorder import Recorder
+from caesura.scheduler.vllm.engine.export.entries import forecast_record
+from caesura.scheduler.vllm.engine.sessions.recorder import Recorder
+from caesura.scheduler.vllm.engine.sessions.session import SessionState
 from caesura.simulator.session import Session, Workload
 
 

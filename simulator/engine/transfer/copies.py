@@ -1,7 +1,7 @@
 """The workers' side of copies: orders in, copies over the link, reports out.
 
 `Copies` is what all engines share: how copies and steps delay each other. Orders and reports depend
-on the connector. `SwapCopies` does what `caesura.scheduler.vllm.swap.worker` does, and
+on the connector. `SwapCopies` does what `caesura.scheduler.vllm.engine.swap.worker` does, and
 `caesura.simulator.engine.transfer.offload` what vLLM's own worker does.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from vllm.v1.outputs import KVConnectorOutput
 
-from caesura.scheduler.vllm.swap.messages import SwapReport
+from caesura.scheduler.vllm.engine.swap.messages import SwapReport
 from caesura.simulator.engine.clients.live import Live
 from caesura.simulator.engine.transfer.connectors import kv_spec
 from caesura.simulator.engine.transfer.link import Copy, Link

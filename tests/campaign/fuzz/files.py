@@ -14,7 +14,7 @@ from caesura.scheduler.predict.forecast import About
 from caesura.scheduler.predict.hazard import Hazard
 from caesura.scheduler.predict.history import History
 from caesura.scheduler.prompt_lengths.predictor import DESCRIPTION_FILE, Description
-from caesura.scheduler.vllm.history_file import HistoryFile
+from caesura.scheduler.vllm.engine.sessions.history_file import HistoryFile
 from tests.scheduler.world import World, make_scheduler
 
 from .values import mutated

@@ -1,0 +1,1 @@
+"""The engine's process: vLLM's scheduler with pauses, and its collaborators."""

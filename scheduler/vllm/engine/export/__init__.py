@@ -1,0 +1,1 @@
+"""Records of what the engine does: written in the engine, exported in the API process."""

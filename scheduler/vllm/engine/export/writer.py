@@ -1,0 +1,277 @@
+"""The recorder that writes records of pauses, request states and steps.
+
+`decisions` creates the records of pauses and `request_states` those of requests. A record of steps
+has a column per field and many steps. All records leave the engine with the connector's statistics
+(`export`).
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.request import Request
+
+from caesura.intercept.calls.events import ResumeReport
+from caesura.intercept.kv.views import PausedKVView, StepView
+from caesura.scheduler.predict.forecast import About, Forecast
+from caesura.scheduler.records import Record, RestRecord, SessionRecord, StepsRecord
+from caesura.scheduler.vllm.engine.export.entries import (
+    forecast_record,
+    open_account,
+    pause_record,
+)
+from caesura.scheduler.vllm.engine.export.queue_delays import BlockDemand
+from caesura.scheduler.vllm.engine.export.request_states import RequestStates
+from caesura.scheduler.vllm.engine.port import EngineState, StepWork
+from caesura.scheduler.vllm.engine.port.requests import outcome_of
+from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKV, PausedKVs
+from caesura.scheduler.vllm.engine.sessions.recorder import Lack, Recorder
+from caesura.scheduler.vllm.engine.sessions.session import SessionState
+from caesura.scheduler.vllm.engine.swap.planner import SwapPlanner
+
+STEPS_PER_RECORD = 64
+
+SECONDS_PER_RECORD = 0.5
+"""While the engine steps, records are sent at least this often, for live views."""
+
+Entry = dict[str, Any]
+"""A record as plain data."""
+
+
+class _Blocks(NamedTuple):
+    """Blocks by owner."""
+
+    running: int
+    paused: int
+    free: int
+
+
+class RecordWriter(Recorder):
+    """Appends records of the engine's events to `outbox`."""
+
+    writes = takes_forecasts = True
+
+    def __init__(
+        self,
+        port: EngineState,
+        outbox: list[Entry],
+        paused_kvs: PausedKVs,
+        planner: SwapPlanner | None,
+        wall: Callable[[], float],
+        clock: Callable[[], float],
+    ) -> None:
+        """Create it; `planner` is None without a host link.
+
+        `wall` returns the seconds of records, and `clock` those of pauses, which never go back.
+        """
+        self._port = port
+        self._outbox = outbox
+        self._out: list[Entry] | deque[Entry] = outbox
+        self._paused_kvs = paused_kvs
+        self._planner = planner
+        self._wall = wall
+        self._clock = clock
+        self._states = RequestStates(port, planner, wall)
+        self._demand = BlockDemand()
+        self._steps: dict[str, list[float]] = {each.name: [] for each in fields(StepsRecord)}
+        self._in_flight = 0
+        self._sent_at = 0.0
+        self._told: _Blocks | None = None
+        """The blocks by owner that were sent last; None before the first step."""
+
+    @property
+    def pending(self) -> bool:
+        return self._states.pending or self._rest() is not None
+
+    @property
+    def states(self) -> RequestStates:
+        """The state of each request."""
+        return self._states
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def arrived(self, request: Request, session: SessionState, followed: PausedKV | None) -> None:
+        self._states.arrived(request, session, followed)
+        self._result(followed)
+
+    def returned(self, request: Request) -> None:
+        self._states.returned(request)
+        self._result(self._paused_kvs.get(request.request_id))
+
+    def _result(self, kv: PausedKV | None) -> None:
+        if kv is not None and kv.opening is not None:
+            self._demand.result(kv.opening.charge, self._clock())
+
+    def forecast(
+        self,
+        request: Request,
+        session: SessionState,
+        about: About,
+        forecasts: Mapping[str, Forecast],
+    ) -> None:
+        ids, now = (request.request_id, session.session_id), self._states.now()
+        self._write(forecast_record(*ids, about, forecasts, now))
+
+    def preempted(self, request: Request, computed: int) -> None:
+        self._states.preempted(request, computed)
+
+    def looked(self, lacks: list[Lack], stop: str, front: str = "") -> None:
+        self._states.looked(lacks, stop, front)
+        self._demand.looked(lacks, stop)
+
+    def ended(self, request_id: str) -> None:
+        self._states.ended(request_id)
+
+    def session_ended(self, request: Request, session: SessionState) -> None:
+        self._write(
+            SessionRecord(
+                request=request.request_id,
+                at=self._wall(),
+                **session.segment(),
+                calls=session.calls,
+                most_tokens=request.max_tokens,
+                outcome=outcome_of(request),
+            )
+        )
+
+    # -- pauses ----------------------------------------------------------------------------------
+
+    def paused(self, kv: PausedKV, view: PausedKVView, step: StepView, handling: str) -> None:
+        at = self._states.now()
+        charge = self._demand.begin(self._clock(), view.resident)
+        opening = kv.opening = open_account(kv, view, step, at, handling, charge)
+        self._states.paused(kv, at)
+        self._write(opening.record)
+
+    def kv_changed(self, kv: PausedKV) -> None:
+        self._states.held(kv)
+        if kv.opening is not None:
+            self._demand.change(kv.opening.charge, self._clock(), kv.resident)
+
+    def kv_lost(self) -> None:
+        self._states.recheck()
+
+    def closed(self, kv: PausedKV, report: ResumeReport | None, now: float) -> None:
+        if kv.opening is None:
+            return
+        wanted = self._demand.wanted(kv.since, kv.returned_at if kv.returned else now)
+        self._demand.end(kv.opening.charge, now)
+        self._write(pause_record(kv, kv.opening, report, now, wanted))
+        self._states.closed(kv)
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    def scheduled(
+        self, output: SchedulerOutput, work: StepWork, recomputed: int, most_tokens: int
+    ) -> None:
+        self._states.stepped(output)
+        port = self._port
+        free, slots = port.blocks.free(), port.slots_left(0)
+        self._demand.stepped(self._clock(), free, self._states.queued, slots)
+        total = output.total_num_scheduled_tokens
+        if not total:
+            self._send_states()
+            return
+        self._in_flight += 1
+        purposes = (work.decode_tokens, total - work.decode_tokens - recomputed, recomputed)
+        running = len(output.num_scheduled_tokens)
+        row = self._row(running, purposes, work.partial_blocks, most_tokens)
+        for column, value in zip(self._steps.values(), row, strict=True):
+            column.append(value)
+
+    def _row(
+        self, running: int, tokens: tuple[int, int, int], partial: int, most_tokens: int
+    ) -> tuple[float, ...]:
+        planner, blocks = self._planner, self._blocks()
+        traffic = planner.traffic if planner is not None else None
+        return (
+            self._wall(),
+            0.0,
+            running,
+            len(self._paused_kvs),
+            *tokens,
+            traffic.budget if traffic is not None else 0,
+            traffic.saved if traffic is not None else 0,
+            traffic.loaded if traffic is not None else 0,
+            *blocks,
+            self._states.queued,
+            self.cached_blocks(blocks.free, partial),
+            planner.store.used if planner is not None else 0,
+            most_tokens,
+        )
+
+    def _blocks(self) -> _Blocks:
+        pool = self._port.blocks
+        free, paused = pool.free(), self._paused_kvs.resident
+        return _Blocks(pool.total - free - paused, paused, free)
+
+    def _rest(self) -> _Blocks | None:
+        """Return who holds the blocks, if no request runs and that differs from what was sent."""
+        if self._told is None or self._in_flight or self._port.running():
+            return None
+        blocks = self._blocks()
+        return blocks if blocks != self._told else None
+
+    def cached_blocks(self, free: int, partial: int) -> int:
+        """Return an estimate of the free blocks that the prefix cache can still find.
+
+        The prefix cache knows full blocks, free or in use. Blocks in use are full, except the last
+        ones of requests (`partial` of the running ones) and blocks that loads have yet to fill.
+        """
+        partial += self._paused_kvs.partial
+        if self._planner is not None:
+            partial += self._planner.loads.unfilled_blocks
+        in_use = self._port.blocks.total - free - partial
+        return max(0, min(free, self._port.blocks.hashed() - in_use))
+
+    def computed(self, seconds: float, in_flight: int, now: float) -> None:
+        self._in_flight = in_flight
+        durations = self._steps["seconds"]
+        done = len(durations) - in_flight
+        durations[done - 1] = seconds
+        due = now - self._sent_at >= SECONDS_PER_RECORD or not self._port.running()
+        if due or done >= STEPS_PER_RECORD:
+            self._sent_at = now
+            self._send(done)
+
+    def flush(self) -> None:
+        done = len(self._steps["at"]) - self._in_flight
+        if done > 0:
+            self._send(done)
+        self._send_states()
+
+    def suspend(self) -> None:
+        self.flush()
+        self._out = deque(maxlen=0)
+
+    def resume(self) -> None:
+        self.flush()
+        self._out = self._outbox
+        self._told = None
+
+    def _send(self, done: int) -> None:
+        """Send the `done` oldest steps, and the changes of state so far."""
+        for record in self._states.take():
+            self._write(record)
+        sent = {name: rows[:done] for name, rows in self._steps.items()}
+        self._write(StepsRecord(**sent))
+        self._steps = {name: rows[done:] for name, rows in self._steps.items()}
+        self._told = _Blocks(*(int(sent[f"{name}_blocks"][-1]) for name in _Blocks._fields))
+        self._send_rest()
+
+    def _send_states(self) -> None:
+        for record in self._states.take():
+            self._write(record)
+        self._send_rest()
+
+    def _send_rest(self) -> None:
+        """Tell of blocks that were given up since the last step, or are, while nothing runs."""
+        blocks = self._rest()
+        if blocks is not None:
+            self._told = blocks
+            self._write(RestRecord(self._states.now(), *blocks))
+
+    def _write(self, record: Record) -> None:
+        self._out.append(record.entry())

@@ -1,0 +1,354 @@
+"""The manager of paused KV, which carries out the decisions of the chosen handling.
+
+The handling is a pure policy over numbers. Before a step it receives the views of all paused KV
+and of the engine (`views`). The manager then releases blocks and requests copies (`offload`). When
+a step needs blocks, the handling chooses the first ones to release. The manager reports every
+event to the recorder (`records`).
+"""
+
+from collections.abc import Iterable
+
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request
+
+from caesura.intercept.calls.events import ResumeReport
+from caesura.intercept.kv.costs import CostTracker
+from caesura.intercept.kv.handling import make_handling
+from caesura.intercept.kv.states import Pause, State
+from caesura.intercept.kv.views import Decision, Handling, Prices
+from caesura.intercept.kv.waste import prices
+from caesura.scheduler.settings import Settings
+from caesura.scheduler.vllm.engine.kv.offload import LinkBandwidth, Offload
+from caesura.scheduler.vllm.engine.kv.views import PolicyViews
+from caesura.scheduler.vllm.engine.port import EngineState
+from caesura.scheduler.vllm.engine.sessions.paused_kv import (
+    PausedBlocks,
+    PausedKV,
+    PausedKVs,
+    Release,
+    can_lose,
+)
+from caesura.scheduler.vllm.engine.sessions.recorder import Recorder
+from caesura.scheduler.vllm.engine.sessions.session import SessionState
+from caesura.scheduler.vllm.engine.sessions.sessions import Sessions
+from caesura.scheduler.vllm.engine.swap.host import Key, keys_of
+from caesura.scheduler.vllm.engine.swap.planner import SwapPlanner
+
+EXPIRE_SECONDS = 0.25
+"""Interval between checks for expired pauses and retained KV."""
+
+
+class PausedKVManager:
+    """Manages the paused KV of one scheduler, from each pause to its end."""
+
+    def __init__(
+        self,
+        port: EngineState,
+        settings: Settings,
+        costs: CostTracker,
+        sessions: Sessions,
+        recorder: Recorder,
+        paused_kvs: PausedKVs,
+        planner: SwapPlanner | None,
+    ) -> None:
+        """Create it; other parts read `paused_kvs`, and `planner` is None without a host link."""
+        self._port = port
+        self._settings = settings
+        self._sessions = sessions
+        self._recorder = recorder
+        self.planner = planner
+        self.handling: Handling = make_handling(settings.handling)
+        self.blocks = PausedBlocks(port)
+        self.views = PolicyViews(
+            port, self.blocks, costs, planner, paused_kvs, settings.min_link_share
+        )
+        self.paused_kvs = paused_kvs
+        self._owner: dict[Key, PausedKV] = {}
+        self._decisions: list[Decision] = []
+        self._copying: Offload | None = None
+        self._expire_at = 0.0
+        if planner is not None:
+            self._rates = LinkBandwidth(planner, costs, port, settings.min_link_share)
+            self._copying = Offload(
+                planner, self.blocks, self.views, settings.write_behind_free_share
+            )
+
+    # -- from a pause to its end -----------------------------------------------------------------
+
+    def paused(
+        self, request: Request, pause: Pause, tool: str | None, session: SessionState
+    ) -> None:
+        """Manage the KV of a request that has just paused."""
+        kv = self.open(request, pause, pause.frontier_tokens, pause.paused_at, tool, session)
+        if not pause.held:
+            kv.detached = []
+        if self._settings.pause_deadline > 0:
+            self.paused_kvs.has_deadline(kv)
+        self.note(kv, pause.paused_at)
+
+    def open(
+        self,
+        request: Request,
+        pause: Pause | None,
+        tokens: int,
+        now: float,
+        tool: str | None,
+        session: SessionState,
+    ) -> PausedKV:
+        """Return a new entry for a request's KV of `tokens` tokens."""
+        kv = PausedKV(
+            key=request.request_id,
+            request=request,
+            session=session,
+            pause=pause,
+            since=now,
+            tool=tool,
+            ends_next=self._sessions.ends_next(session),
+            durations=self._sessions.durations(tool, session),
+            keys=keys_of(request, tokens // self._port.block_size),
+            context_tokens=tokens,
+        )
+        self.paused_kvs.add(kv)
+        if self.planner is not None:
+            self.planner.store.want(kv.keys)
+            self._owner.update(dict.fromkeys(kv.keys, kv))
+        return kv
+
+    def note(self, kv: PausedKV, now: float) -> None:
+        """Record the state at the begin of a pause."""
+        self.views.freshen(kv)
+        view = self.views.of(kv, now)
+        self._recorder.paused(kv, view, self.views.step(), self.handling.name)
+        self.record_counts()
+
+    def expect(self, kv: PausedKV, seconds: float, now: float) -> None:
+        """Take a forecast that the KV's pause lasts `seconds` more.
+
+        It replaces the learned durations if forecasts have predicted this tool better. Only the
+        first forecast of a pause is compared with its end. Raises `ValueError` for seconds that
+        are not positive and finite.
+        """
+        elapsed, trust = max(0.0, now - kv.since), self._sessions.trust_for(kv.tool)
+        learned = self._sessions.durations(kv.tool, kv.session)
+        forecast = trust.forecast(seconds, elapsed, learned)
+        kv.durations = trust.durations(forecast, learned)
+        kv.forecast = kv.forecast or forecast
+
+    def returned(self, kv: PausedKV, now: float) -> None:
+        """Mark the KV's tool as returned, and learn the pause's duration."""
+        if not kv.returned:
+            kv.returned, kv.returned_at = True, now
+            self.paused_kvs.has_returned(kv)
+            self._sessions.pause_ended(kv.session, kv.tool, now - kv.since, kv.forecast)
+
+    def admitted(self, pause: Pause, computed: int, now: float) -> ResumeReport:
+        """Close the pause of a request that runs again with `computed` tokens; report on it."""
+        loaded = 0 if self.planner is None else self.planner.loads.take_loaded(pause.request_id)
+        cached = min(computed, pause.frontier_tokens)
+        kv = self.paused_kvs[pause.request_id]
+        copied = any(release.action == "swap" for release in kv.releases)
+        report = pause.report(now, pause.frontier_tokens, cached, min(loaded, cached), copied)
+        self.close(kv, now, report)
+        return report
+
+    def close(self, kv: PausedKV, now: float, report: ResumeReport | None = None) -> None:
+        """Remove KV whose request runs again or has ended, or whose follow-up will not come."""
+        self.record_counts()
+        self._recorder.closed(kv, report, now)
+        self.paused_kvs.remove(kv)
+        self.blocks.forget(kv)
+        self._disown(kv)
+
+    def _disown(self, kv: PausedKV) -> None:
+        """Allow the host to reuse the copies of this KV."""
+        if self.planner is not None:
+            for key in kv.keys:
+                if self._owner.get(key) is kv:
+                    del self._owner[key]
+            self.planner.store.unwant(kv.keys)
+        kv.keys, kv.stale = [], True
+
+    def forget_copies(self, request: Request) -> None:
+        """Drop the copies of a request that has ended, if no other request can use them."""
+        if self.planner is not None and not request.block_hashes and self.planner.store.used:
+            full = request.num_tokens // self._port.block_size
+            self.planner.store.forget(keys_of(request, full))
+
+    # -- the step --------------------------------------------------------------------------------
+
+    @property
+    def loading(self) -> bool:
+        """Whether a load is in progress, so that a request will run soon."""
+        return self.planner is not None and self.planner.loads.busy
+
+    @property
+    def active(self) -> bool:
+        """Whether there is paused KV or a copy to prepare a step for."""
+        return bool(self.paused_kvs) or (self.planner is not None and self.planner.active)
+
+    def before_step(self, now: float) -> None:
+        """Carry out the handling's decisions for this step, before blocks are allocated."""
+        if self._decisions:
+            self._decisions = []  # they name requests, which may have ended since
+        if not self.active:
+            return
+        self.views.new_step()
+        if self.planner is not None:
+            blocks = self.views.link_blocks()
+            self.planner.budget = self.planner.loads.in_step_blocks = blocks
+            self._rates.learn()
+            settled = self.planner.take_settled()
+            for owner in dict.fromkeys(self._owner.get(key) for key in settled):
+                if owner is not None:
+                    owner.stale = True
+                    self.views.freshen(owner)
+            self.record_counts()
+        if not self.paused_kvs:
+            return
+        self._expire(now)
+        if self.handling.every_step:
+            views = self.views.paused(self.paused_kvs.holding.values(), now)
+            self._decisions = self.handling.decide(views, self.views.step())
+            for decision in self._decisions:
+                self._apply(decision, now)
+
+    def _apply(self, decision: Decision, now: float) -> None:
+        kv, action = self.paused_kvs[decision.key], decision.action
+        if action == "swap" and not (kv.keys and self._host_has_room()):
+            action = "discard"
+        if action == "discard":
+            self.release(kv, kv.resident, now, "decided")
+        elif action == "swap":
+            self.release(kv, self.views.free_to_release(kv), now, "decided")
+
+    def _host_has_room(self) -> bool:
+        planner = self.planner
+        if planner is None or not planner.works:
+            return False
+        return planner.store.available > 0 or planner.busy
+
+    def copies(self, now: float) -> None:
+        """Request the step's copies, after the requests' blocks are allocated."""
+        if self._copying is None or not self.paused_kvs:
+            return
+        left = self._copying.swap(self._decisions, self.paused_kvs)
+        if self.handling.write_behind:
+            self._copying.behind(self.paused_kvs, left, now)
+        if self._rates.probes(now):
+            self._copying.probe(self.paused_kvs)
+
+    def after_step(self) -> None:
+        """Release front blocks that the request now holds itself while it loads the rest."""
+        for kv in self.paused_kvs.returned.values():
+            if kv.detached and kv.loading:
+                self.blocks.forget(kv)
+                self.paused_kvs.outdated(kv)
+
+    def step_done(
+        self, scheduler_output: SchedulerOutput, runner_output: ModelRunnerOutput
+    ) -> None:
+        """Settle the loads that joined a finished step, and handle those that failed."""
+        if self.planner is not None and scheduler_output.total_num_scheduled_tokens:
+            connector_output = runner_output.kv_connector_output
+            invalid = connector_output.invalid_block_ids if connector_output else set()
+            self.planner.loads.step_done(invalid)
+            if invalid:
+                self._recorder.kv_lost()
+
+    def record_counts(self) -> None:
+        """Record the paused KV that was counted since the last call."""
+        for kv in self.views.take_recounted():
+            self._recorder.kv_changed(kv)
+
+    # -- giving up -------------------------------------------------------------------------------
+
+    def reclaim(
+        self, needed: int, forced: bool, now: float, among: Iterable[PausedKV], why: str
+    ) -> int:
+        """Release `needed` blocks from the KV in `among`; return how many became free."""
+        views = self.views.paused(among, now)
+        if not views:
+            return 0
+        freed = 0
+        for key, blocks in self.handling.victims(views, self.views.step(), needed, forced):
+            freed += self.release(self.paused_kvs[key], blocks, now, why)
+        return freed
+
+    def reclaim_shared(self, needed: int, now: float, among: Iterable[PausedKV], why: str) -> int:
+        """Free blocks that only paused requests share; return how many became free.
+
+        The handling does not choose them, since shared blocks have no price of their own.
+        """
+        pool = self._port.blocks
+        before = pool.free()
+        for kv in sorted(among, key=lambda one: one.since):
+            if pool.free() - before >= needed:
+                break
+            if not kv.resident:
+                self.drop(kv, now, why)
+        return pool.free() - before
+
+    def release(self, kv: PausedKV, blocks: int, now: float, why: str) -> int:
+        """Release `blocks` blocks from the back of paused KV; return how many became free."""
+        if blocks <= 0 or not can_lose(kv):
+            return 0
+        how, priced = "swap" if kv.covered else "discard", self._priced(kv, now)
+        freed = self.blocks.release(kv, blocks)
+        self.views.freshen(kv)
+        self.record_counts()
+        kv.releases.append(Release(now, how, freed, why, priced))
+        if kv.pause is None and not kv.detached:
+            self.close(kv, now)
+        return freed
+
+    def _priced(self, kv: PausedKV, now: float) -> Prices | None:
+        """Return the waste of each alternative from now on, or None where records are off."""
+        if not self._recorder.writes:
+            return None
+        self.views.freshen(kv)
+        return prices(self.views.of(kv, now), self.views.step())
+
+    def drop(self, kv: PausedKV, now: float, why: str) -> None:
+        """Release all blocks of paused KV, including shared ones."""
+        if kv.loading or not self.blocks.of(kv):
+            return
+        priced = self._priced(kv, now)
+        freed = self.blocks.release(kv, 1 << 30)
+        self.views.freshen(kv)
+        self.record_counts()
+        kv.releases.append(Release(now, "discard", freed, why, priced))
+        if kv.pause is None:
+            self.close(kv, now)
+
+    def drop_all(self, now: float) -> None:
+        """Release all blocks of all paused KV."""
+        for kv in list(self.paused_kvs.holding.values()):
+            self.drop(kv, now, "reset")
+
+    def reset(self, now: float) -> None:
+        """Release all blocks, including those being saved, for a reset of the prefix cache."""
+        self.drop_all(now)
+        if self.planner is not None:
+            self.planner.call_off_saves()
+
+    def recount(self) -> None:
+        """Count all paused KV again, after the host dropped its copies."""
+        self.views.recount(self.paused_kvs.values())
+        self.record_counts()
+
+    def _expire(self, now: float) -> None:
+        """Drop expired pauses and retained KV; the check runs every `EXPIRE_SECONDS`."""
+        if now < self._expire_at:
+            return
+        self._expire_at = now + EXPIRE_SECONDS
+        for kv in list(self.paused_kvs.retained.values()):
+            if now - kv.since > self._settings.retention and kv.follow_up is None:
+                self.close(kv, now)
+        for kv in self.paused_kvs.older_than(now - self._settings.pause_deadline):
+            pause = kv.pause
+            if pause is not None and pause.state is State.PAUSED and kv.keys:
+                self.drop(kv, now, "deadline")
+                self._disown(kv)
+                self.views.freshen(kv)
+                self.record_counts()

@@ -1,0 +1,149 @@
+"""The handling's input: views of paused KV and of the engine, in numbers."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from caesura.intercept.kv.costs import MIN_LINK_SHARE, CostTracker
+from caesura.intercept.kv.step_budget import link_blocks
+from caesura.intercept.kv.views import PausedKVView, StepView
+from caesura.scheduler.vllm.engine.port import EngineState
+from caesura.scheduler.vllm.engine.sessions.paused_kv import (
+    PausedBlocks,
+    PausedKV,
+    PausedKVs,
+    can_lose,
+)
+from caesura.scheduler.vllm.engine.swap.planner import SwapPlanner
+
+
+class PolicyViews:
+    """Builds the views of a handling; the engine's view is built once per step."""
+
+    def __init__(
+        self,
+        port: EngineState,
+        blocks: PausedBlocks,
+        costs: CostTracker,
+        planner: SwapPlanner | None,
+        paused_kvs: PausedKVs,
+        min_link_share: float = MIN_LINK_SHARE,
+    ) -> None:
+        """Create it; `planner` is None without a link to the host.
+
+        Swapping pays from `min_link_share` of the rate of recomputation.
+        """
+        self._min_link_share = min_link_share
+        self._port = port
+        self._blocks = blocks
+        self._costs = costs
+        self._planner = planner
+        self._paused_kvs = paused_kvs
+        self._step: StepView | None = None
+        self._recounted: dict[str, PausedKV] = {}
+
+    def new_step(self) -> None:
+        """Discard the view of the last step."""
+        self._step = None
+
+    def paused(self, paused_kvs: Iterable[PausedKV], now: float) -> list[PausedKVView]:
+        """Return the views of the KV that has blocks to release."""
+        views = []
+        for kv in tuple(paused_kvs):
+            if kv.stale:
+                self.freshen(kv)
+            if can_lose(kv):
+                views.append(self.of(kv, now))
+        return views
+
+    def of(self, kv: PausedKV, now: float) -> PausedKVView:
+        """Return the view of one paused KV."""
+        elapsed = max(0.0, now - kv.since)
+        return PausedKVView(
+            key=kv.key,
+            tool=kv.tool,
+            durations=kv.durations,
+            elapsed=elapsed,
+            remaining=0.0 if kv.returned else kv.remaining(now),
+            context_tokens=kv.context_tokens,
+            resident=kv.resident,
+            free_to_release=self.free_to_release(kv),
+            uncopied=kv.uncopied,
+            hosted=kv.copied,
+            missing=kv.missing,
+            ends_next=kv.ends_next,
+            returned=kv.returned,
+        )
+
+    def freshen(self, kv: PausedKV) -> None:
+        """Count the KV again if its counts are stale."""
+        if kv.stale:
+            store = None if self._planner is None else self._planner.store
+            self._blocks.refresh(kv, store)
+            self._paused_kvs.counted(kv, self._port.block_size)
+            self._recounted[kv.key] = kv
+
+    def take_recounted(self) -> Iterable[PausedKV]:
+        """Return the KV that was counted since the last call, in the order of first counts."""
+        if not self._recounted:
+            return ()
+        recounted, self._recounted = self._recounted, {}
+        return recounted.values()
+
+    def recount(self, paused_kvs: Iterable[PausedKV]) -> None:
+        """Count all given KV again."""
+        for kv in tuple(paused_kvs):
+            kv.stale = True
+            self.freshen(kv)
+
+    def free_to_release(self, kv: PausedKV) -> int:
+        """Return how many blocks at the back can go without recomputation, as they have copies.
+
+        The number includes a partial last block. It is never copied, since the next prefill
+        recomputes it with the tool's result. Where single blocks cannot be found again, the number
+        is 0 until every block has a copy.
+        """
+        if not kv.covered or (not self._blocks.findable and kv.covered < len(kv.keys)):
+            return 0
+        in_place = kv.detached is None and kv.pause is not None
+        partial = in_place and kv.context_tokens % self._port.block_size > 0
+        return min(kv.covered + partial, kv.resident)
+
+    def step(self) -> StepView:
+        """Return the view of the engine before the next step."""
+        port, planner = self._port, self._planner
+        free = port.blocks.free()
+        if self._step is None:
+            self._step = StepView(
+                block_size=port.block_size,
+                total_blocks=port.blocks.total,
+                free_blocks=free,
+                host_free=0 if planner is None else planner.store.available,
+                running_tokens=len(port.running()),
+                running_context=port.running_context(),
+                link_blocks=0 if planner is None else planner.budget,
+                swap_pays=self.swap_pays,
+                cost=self._costs.model,
+            )
+        elif self._step.free_blocks != free:
+            self._step = replace(self._step, free_blocks=free)
+        return self._step
+
+    @property
+    def findable(self) -> bool:
+        """Whether single blocks can be released and the others found again."""
+        return self._blocks.findable
+
+    @property
+    def swap_pays(self) -> bool:
+        """Whether the link works and is fast enough for swapping."""
+        planner = self._planner
+        if planner is None or not planner.works:
+            return False
+        return self._costs.model.link_pays(self._min_link_share)
+
+    def link_blocks(self) -> int:
+        """Return how many blocks the link can copy during the next step."""
+        port = self._port
+        running = len(port.running())
+        context = port.running_context() if running else 0
+        return link_blocks(self._costs.model, running, context, port.block_size)

@@ -1,1 +1,0 @@
-"""The KV cache of paused requests, which is preserved, discarded or swapped block by block."""

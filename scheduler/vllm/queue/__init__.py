@@ -1,1 +1,0 @@
-"""The waiting requests by rank, their sessions, and admission to a step."""

@@ -1,1 +1,0 @@
-"""Records of events in the engine, which leave it with the connector's statistics."""
