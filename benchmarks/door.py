@@ -36,7 +36,7 @@ CALLS = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
 MEMORY = ("--kv-cache-memory-bytes", str(256 << 20))
 CONNECTOR = {
     "kv_connector": "CaesuraConnector",
-    "kv_connector_module_path": "caesura.scheduler.vllm.engine.connector",
+    "kv_connector_module_path": "caesura.scheduler.vllm",
     "kv_role": "kv_both",
     "kv_load_failure_policy": "recompute",
     "kv_connector_extra_config": {"host_gib": 4.0},

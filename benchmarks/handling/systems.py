@@ -53,7 +53,7 @@ def connector(settings: Settings) -> KVTransferConfig:
     limit = settings.link_gb_per_second
     return KVTransferConfig(
         kv_connector="CaesuraConnector",
-        kv_connector_module_path="caesura.scheduler.vllm.engine.connector",
+        kv_connector_module_path="caesura.scheduler.vllm",
         kv_role="kv_both",
         kv_load_failure_policy="recompute",
         kv_connector_extra_config={

@@ -10,6 +10,7 @@ from caesura.scheduler.vllm.orphan import end_with_parent
 # Before the slow imports: an engine whose parent is killed from here on ends within seconds.
 end_with_parent()
 
+from caesura.scheduler.vllm.engine.connector import CaesuraConnector
 from caesura.scheduler.vllm.engine.scheduler import CaesuraAsyncScheduler, CaesuraScheduler
 
-__all__ = ["CaesuraAsyncScheduler", "CaesuraScheduler"]
+__all__ = ["CaesuraAsyncScheduler", "CaesuraConnector", "CaesuraScheduler"]

@@ -1,10 +1,10 @@
 """A short fuzz campaign finds nothing; a server that fails is found."""
 
 import pytest
-from caesura.scheduler.vllm.engine.control import Commands
 
 from caesura.runtime.journal.sqlite_store import SqliteJournal
 from caesura.runtime.server.api.chat import ChatCompletions
+from caesura.scheduler.vllm.engine.control import Commands
 from tests.campaign.fuzz import run as fuzz
 
 SMALL = {"BODIES": 120, "PLANS": 500, "TEXTS": 40, "MESSAGES": 40, "FILES": 40, "JOURNALS": 80}

@@ -25,7 +25,7 @@ STOP_SECONDS = 60
 
 _CONNECTOR = {
     "kv_connector": "CaesuraConnector",
-    "kv_connector_module_path": "caesura.scheduler.vllm.engine.connector",
+    "kv_connector_module_path": "caesura.scheduler.vllm",
     "kv_role": "kv_both",
     "kv_connector_extra_config": {"host_gib": 0.5},
 }

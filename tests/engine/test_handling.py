@@ -37,7 +37,7 @@ def make_core(
         max_num_seqs=16,
         kv_transfer_config={
             "kv_connector": "CaesuraConnector",
-            "kv_connector_module_path": "caesura.scheduler.vllm.engine.connector",
+            "kv_connector_module_path": "caesura.scheduler.vllm",
             "kv_role": "kv_both",
             "kv_connector_extra_config": {"host_gib": host_gib, **limit},
         },

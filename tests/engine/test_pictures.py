@@ -48,7 +48,7 @@ def core(request: pytest.FixtureRequest) -> Iterator[Core]:
         limit_mm_per_prompt={"image": 2},
         kv_transfer_config={
             "kv_connector": "CaesuraConnector",
-            "kv_connector_module_path": "caesura.scheduler.vllm.engine.connector",
+            "kv_connector_module_path": "caesura.scheduler.vllm",
             "kv_role": "kv_both",
             "kv_connector_extra_config": {"host_gib": 0.05},
         },

@@ -42,7 +42,7 @@ async def vllm_server(
         port = free.getsockname()[1]
     connector = {
         "kv_connector": "CaesuraConnector",
-        "kv_connector_module_path": "caesura.scheduler.vllm.engine.connector",
+        "kv_connector_module_path": "caesura.scheduler.vllm",
         "kv_role": "kv_both",
         "kv_connector_extra_config": {"host_gib": 0.05, "records": str(records)},
     }

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from caesura.scheduler.vllm.engine.export.exporter import listen
 from vllm.v1.engine.exceptions import EngineDeadError
 
 from caesura.scheduler.errors import RepeatedDeaths
@@ -13,6 +12,7 @@ from caesura.scheduler.messages import Sampling, SessionSpec
 from caesura.scheduler.vllm.client.data_parallel import Route
 from caesura.scheduler.vllm.client.rendering.media import NO_MEDIA
 from caesura.scheduler.vllm.client.request import SentTurn, SurvivingRequest
+from caesura.scheduler.vllm.engine.export.exporter import listen
 
 DIES = "dies"
 

@@ -6,8 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from caesura.scheduler.vllm.engine import calls
-from caesura.scheduler.vllm.engine.calls import CallDetector
 from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from vllm.config import ModelConfig
@@ -19,6 +17,8 @@ from caesura.scheduler.messages import SessionSpec
 from caesura.scheduler.vllm.client.api_server import parses_alone
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.launch import parse_engine_args
+from caesura.scheduler.vllm.engine import calls
+from caesura.scheduler.vllm.engine.calls import CallDetector
 from caesura.scheduler.vllm.tokenizer import check_vocabulary, vocabulary_from
 from caesura.scheduler.vllm.wire import WATCH_KEY
 

@@ -201,7 +201,7 @@ def connector_config(host_blocks: float, block_size: int, in_step: bool) -> KVTr
     """Configure our connector with so many blocks of host memory, of 8 bytes a token."""
     return KVTransferConfig(
         kv_connector="CaesuraConnector",
-        kv_connector_module_path="caesura.scheduler.vllm.engine.connector",
+        kv_connector_module_path="caesura.scheduler.vllm",
         kv_role="kv_both",
         kv_connector_extra_config={
             "host_gib": host_blocks * block_size * 8 / (1 << 30),

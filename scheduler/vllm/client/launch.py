@@ -15,9 +15,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from caesura.scheduler.vllm.engine.compose import SETTINGS_KEY, calibration_of, identity
-from caesura.scheduler.vllm.engine.connector import CaesuraConnector
-from caesura.scheduler.vllm.engine.scheduler import PausingScheduler
 from vllm.config import KVTransferConfig, ModelConfig, SchedulerConfig, VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.tokenizers import cached_tokenizer_from_config
@@ -34,6 +31,9 @@ from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
 from caesura.scheduler.vllm.client.engine import VllmEngine, given_template, unknown_format
 from caesura.scheduler.vllm.client.model_formats import load_plugin, named_formats, with_parser
 from caesura.scheduler.vllm.client.tapped_llm import TappedLLM
+from caesura.scheduler.vllm.engine.compose import SETTINGS_KEY, calibration_of, identity
+from caesura.scheduler.vllm.engine.connector import CaesuraConnector
+from caesura.scheduler.vllm.engine.scheduler import PausingScheduler
 from caesura.scheduler.vllm.tokenizer import format_names, template_of
 from caesura.scheduler.vllm.wire import share_by_environment
 

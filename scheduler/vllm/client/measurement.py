@@ -31,7 +31,7 @@ from caesura.scheduler.calibration import Calibration, Step, fit, fit_rate
 from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.request import LiveRequest
-from caesura.scheduler.vllm.compose import identity
+from caesura.scheduler.vllm.engine.compose import identity
 from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
 
 Progress = Callable[[float, str], None]

@@ -17,7 +17,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from caesura.scheduler.vllm.engine.export.exporter import tell
 from vllm import SamplingParams
 from vllm.engine.protocol import StreamingInput
 from vllm.exceptions import VLLMValidationError
@@ -42,6 +41,7 @@ from caesura.scheduler.records import ContinuedRecord
 from caesura.scheduler.vllm.client.data_parallel import Route
 from caesura.scheduler.vllm.client.rendering.media import NO_MEDIA, Media
 from caesura.scheduler.vllm.client.turn_maker import TurnMaker
+from caesura.scheduler.vllm.engine.export.exporter import tell
 from caesura.scheduler.vllm.wire import REPLAYED_KEY
 
 if TYPE_CHECKING:

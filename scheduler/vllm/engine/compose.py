@@ -9,25 +9,6 @@ from random import Random
 from typing import Any
 
 import vllm
-from caesura.scheduler.vllm.engine.admission import StepAdmission
-from caesura.scheduler.vllm.engine.calls import CallDetector, CallStops
-from caesura.scheduler.vllm.engine.connector import CaesuraConnector
-from caesura.scheduler.vllm.engine.control import Commands, ControlPort, EngineControl, with_link
-from caesura.scheduler.vllm.engine.export.writer import Entry, RecordWriter
-from caesura.scheduler.vllm.engine.follow_ups import FollowUps
-from caesura.scheduler.vllm.engine.kv.manager import PausedKVManager
-from caesura.scheduler.vllm.engine.kv.reclaim import Reclaimer
-from caesura.scheduler.vllm.engine.pauses import Pauses
-from caesura.scheduler.vllm.engine.port import EngineState, engine_state_of
-from caesura.scheduler.vllm.engine.port.grammars import TurnGrammars
-from caesura.scheduler.vllm.engine.sessions.history_file import HistoryFile, file_of_engine
-from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKVs
-from caesura.scheduler.vllm.engine.sessions.recorder import Recorder
-from caesura.scheduler.vllm.engine.sessions.session import Clock
-from caesura.scheduler.vllm.engine.sessions.sessions import Contents, Sessions, TokenContents
-from caesura.scheduler.vllm.engine.steps import Chunking, StepCosts
-from caesura.scheduler.vllm.engine.swap.planner import SwapPlanner
-from caesura.scheduler.vllm.engine.waiting_queue import Shares, WaitingQueue
 from vllm.config import VllmConfig
 from vllm.platforms import current_platform
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -51,6 +32,25 @@ from caesura.scheduler.prompt_lengths.process import LengthProcess, command_of
 from caesura.scheduler.rank import make_ranking
 from caesura.scheduler.settings import Settings
 from caesura.scheduler.slo import Slo
+from caesura.scheduler.vllm.engine.admission import StepAdmission
+from caesura.scheduler.vllm.engine.calls import CallDetector, CallStops
+from caesura.scheduler.vllm.engine.connector import CaesuraConnector
+from caesura.scheduler.vllm.engine.control import Commands, ControlPort, EngineControl, with_link
+from caesura.scheduler.vllm.engine.export.writer import Entry, RecordWriter
+from caesura.scheduler.vllm.engine.follow_ups import FollowUps
+from caesura.scheduler.vllm.engine.kv.manager import PausedKVManager
+from caesura.scheduler.vllm.engine.kv.reclaim import Reclaimer
+from caesura.scheduler.vllm.engine.pauses import Pauses
+from caesura.scheduler.vllm.engine.port import EngineState, engine_state_of
+from caesura.scheduler.vllm.engine.port.grammars import TurnGrammars
+from caesura.scheduler.vllm.engine.sessions.history_file import HistoryFile, file_of_engine
+from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKVs
+from caesura.scheduler.vllm.engine.sessions.recorder import Recorder
+from caesura.scheduler.vllm.engine.sessions.session import Clock
+from caesura.scheduler.vllm.engine.sessions.sessions import Contents, Sessions, TokenContents
+from caesura.scheduler.vllm.engine.steps import Chunking, StepCosts
+from caesura.scheduler.vllm.engine.swap.planner import SwapPlanner
+from caesura.scheduler.vllm.engine.waiting_queue import Shares, WaitingQueue
 from caesura.scheduler.vllm.orphan import end_with_parent
 
 logger = logging.getLogger(__name__)

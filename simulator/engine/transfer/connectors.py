@@ -43,7 +43,7 @@ def connector_config(
     host_gib = (host_blocks + 0.5) * block_bytes / (1 << 30)
     return KVTransferConfig(
         kv_connector="CaesuraConnector",
-        kv_connector_module_path="caesura.scheduler.vllm.engine.connector",
+        kv_connector_module_path="caesura.scheduler.vllm",
         kv_role="kv_both",
         kv_load_failure_policy="recompute",
         kv_connector_extra_config={"host_gib": host_gib, "in_step": policy.in_step},

@@ -1,8 +1,8 @@
 """The link between device and host: copies in simulated time, one after the other.
 
 Both directions share the link's rate, unless it is full duplex. Copies that a step waits for go
-first, as in `caesura.scheduler.vllm.engine.swap.copier`. All others keep their order and continue between
-steps.
+first, as in `caesura.scheduler.vllm.engine.swap.copier`. All others keep their order and continue
+between steps.
 """
 
 from collections import deque
