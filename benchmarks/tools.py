@@ -23,6 +23,8 @@ from rich.table import Table
 from benchmarks import tools_streaming
 from benchmarks.pairs import ratio
 from caesura.tools import Dispatcher, Registry, Tool, ToolCall, calculator, tool
+from caesura.tools.context import ToolRun
+from caesura.tools.result import ResultLimits
 from caesura.tools.worker import WorkerPool
 
 EXPRESSION = "(1234 + 5678) * 91 / 7"
@@ -88,7 +90,7 @@ async def measure(pairs: int, calls: int, console: Console) -> Table:
         table.add_column(column, justify="left" if column == "call" else "right")
     pool = WorkerPool("os.path")
     for case in cases(pool):
-        async with Dispatcher(Registry([case.tool]), count_tokens=len) as session:
+        async with Dispatcher(Registry([case.tool]), ToolRun(results=ResultLimits(len))) as session:
             asked = ToolCall("call_1", case.tool.name, json.dumps(case.arguments))
             result = await session.run(asked)
             assert result.error is None, result.content

@@ -17,7 +17,7 @@ from caesura.intercept.calls.events import (
     TextDelta,
     TurnEnded,
 )
-from caesura.tools.dispatch.dispatcher import ToolCall, ToolResult
+from caesura.tools.dispatcher import ToolCall, ToolResult
 
 __all__ = [
     "ArgumentsDelta",

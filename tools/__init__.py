@@ -6,7 +6,7 @@ A tool is a typed Python function under `@tool`. A `Registry` holds tools by nam
 
 from caesura.tools.calculator.tool import calculator
 from caesura.tools.clock import clock
-from caesura.tools.dispatch.dispatcher import Dispatcher
+from caesura.tools.dispatcher import Dispatcher
 from caesura.tools.registry import Registry
 from caesura.tools.result import ToolCall, ToolResult, malformed
 from caesura.tools.tool import Tool, tool

@@ -1,16 +1,18 @@
-"""The context of a running call: its session, its trace, and how to report progress.
+"""The context of a running call: its run, its trace, and how to report progress.
 
-A tool that needs more than its arguments calls `current()`. Most tools do not.
+A tool that needs more than its arguments calls `current()`. Most tools do not. A dispatcher is
+given a `ToolRun`: who has the calls made, what observes them, and what writes them down.
 """
 
 import asyncio
+import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from contextvars import ContextVar, Token
+from contextvars import Context, ContextVar, Token
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
-from caesura.tools.dispatch.call_observer import CallWatch, Fact
-from caesura.tools.result import ToolCall
+from caesura.tools.result import ResultLimits, ToolCall, ToolResult
+from caesura.tools.tool import Tool
 
 T = TypeVar("T")
 
@@ -109,6 +111,90 @@ async def _close(kept: _Kept) -> None:
         await kept.close(kept.made.result())
 
 
+Fact = str | int | float | bool
+
+
+class CallWatch(Protocol):
+    """Observer of one call. Its methods run in the event loop and raise nothing."""
+
+    @property
+    def context(self) -> Context:
+        """The context variables for the call's task, a copy of the caller's own."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """HTTP headers for requests that the tool sends, which identify the call."""
+        ...
+
+    def mark(self, name: str, facts: Mapping[str, Fact]) -> None:
+        """Record an event of the call, such as a retry or a question to a person."""
+        ...
+
+    def ended(self, result: ToolResult | None) -> None:
+        """Record the end of the call; None: the task that awaited it was cancelled. Called once."""
+        ...
+
+
+OnCall = Callable[[ToolCall], CallWatch]
+"""Begins to observe a call that starts."""
+OnReport = Callable[[ToolCall, str], None]
+"""Receives a tool's progress reports, one line each."""
+OnExpect = Callable[[ToolCall, float], None]
+"""Receives a tool's forecasts, in seconds from now."""
+
+
+class CallLog(Protocol):
+    """The calls of a run that may be driven again after its process has died."""
+
+    def result_of(self, call: ToolCall) -> ToolResult | None:
+        """Return the result that the call had before, or None if it has to be made."""
+        ...
+
+    def notice(self, call: ToolCall, tool: Tool) -> str:
+        """Return a sentence for a person if the call may have been made already, or an empty text.
+
+        It is empty too for a tool that is safe to repeat.
+        """
+        ...
+
+    async def settle(
+        self, call: ToolCall, tool: Tool, arguments: dict[str, Any], notice: str
+    ) -> str | None:
+        """Decide about such a call: return None to make it, or the reason why it is not made."""
+        ...
+
+    async def starts(self, call: ToolCall, tool: Tool) -> None:
+        """Write down that the tool runs now. It runs when this returns, and not if this raises."""
+        ...
+
+    def ended(self, result: ToolResult) -> None:
+        """Write down the result of a call."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ToolRun:
+    """What tools and their dispatcher know of the run whose calls they make."""
+
+    scope: Scope = field(default_factory=lambda: Scope(uuid.uuid4().hex))
+    """The tools' resources for the session, closed with the dispatcher."""
+    conversation: str = ""
+    """Digest of the conversation before the run; the same request sent again has the same one."""
+    asker: str = ""
+    """Digest of the client's identity, equal for all requests of one client; empty: unknown."""
+    tenant: str = ""
+    """Digest of the client's API key, which may leave only so many questions open; empty: none."""
+    usable: Callable[[], Awaitable[None]] | None = None
+    """Returns once the run can use a result of a call, and raises if it never will."""
+    results: ResultLimits = field(default_factory=ResultLimits)
+    """To what length results are cut."""
+    on_call: OnCall | None = None
+    """Observes each call that starts."""
+    log: CallLog | None = None
+    """Knows the results of calls that were made before."""
+
+
 async def _nothing() -> None:
     """Do nothing."""
 
@@ -118,9 +204,7 @@ class CallContext:
     """One running call."""
 
     call: ToolCall
-    scope: Scope
-    conversation: str = ""
-    """Digest of the conversation before the run; the same request sent again has the same one."""
+    run: ToolRun
     report: Callable[[str], None] = field(default=lambda text: None)
     """Reports progress to the client, one line at a time. Call it on the event loop."""
     watch: CallWatch | None = None
@@ -133,12 +217,16 @@ class CallContext:
     """
     notice: str = ""
     """What a person must know who approves the call; empty for most calls."""
-    asker: str = ""
-    """Digest of the client's identity, equal for all requests of one client; empty: unknown."""
-    tenant: str = ""
-    """Digest of the client's API key, which may leave only so many questions open; empty: none."""
-    usable: Callable[[], Awaitable[None]] | None = None
-    """Returns once the run can use a result of the call, and raises if it never will."""
+
+    @property
+    def scope(self) -> Scope:
+        """Resources that tools keep for the session."""
+        return self.run.scope
+
+    @property
+    def conversation(self) -> str:
+        """Digest of the conversation before the run."""
+        return self.run.conversation
 
     @property
     def headers(self) -> Mapping[str, str]:

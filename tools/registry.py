@@ -6,9 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from caesura.tools.dispatch.breaker import Breakers
-from caesura.tools.dispatch.call_stats import CallStats
-from caesura.tools.dispatch.slots import Slots
+from caesura.tools.limits import Breakers, CallStats, Slots
 from caesura.tools.tool import Tool
 
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")

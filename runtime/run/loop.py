@@ -27,7 +27,7 @@ from caesura.runtime.run.limits import Budget, Clock, Limits
 from caesura.runtime.run.media import NO_PICTURES, Pictures
 from caesura.runtime.run.transcript import NAMELESS, tool_message
 from caesura.scheduler.messages import Message, Sampling
-from caesura.tools.dispatch.dispatcher import Dispatcher, ToolCall, ToolResult, malformed
+from caesura.tools.dispatcher import Dispatcher, ToolCall, ToolResult, malformed
 
 DEFAULT_LIMITS = Limits()
 _FORECAST: Literal["forecast"] = "forecast"
@@ -122,8 +122,6 @@ class _Turn:
         self._callers: list[ToolCall] = []
         self._tasks: list[asyncio.Task[ToolResult]] = []
         self._returned: asyncio.Queue[_Told] = asyncio.Queue()
-        dispatcher.on_report = self._report
-        dispatcher.on_expect = self._expect
         self._forecasts = PauseForecasts(clock)
         self._results: dict[str, ToolResult] = {}
         self._early: dict[str, ToolResult] = {}
@@ -153,7 +151,7 @@ class _Turn:
             self._callers.append(call)
             return
         self._calls[call.id] = call
-        task = self._dispatcher.start(call)
+        task = self._dispatcher.start(call, on_report=self._report, on_expect=self._expect)
         task.add_done_callback(self._returned.put_nowait)
         self._tasks.append(task)
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,11 +28,14 @@ from caesura.scheduler.admission.programs import Origin
 from caesura.scheduler.media import MediaRules
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.tools.closing import AsyncClosing
-from caesura.tools.dispatch.dispatcher import Dispatcher, ToolCall, ToolResult
+from caesura.tools.context import ToolRun
+from caesura.tools.dispatcher import Dispatcher, ToolCall, ToolResult
 from caesura.tools.people import Pending, People, PeopleError
 from caesura.tools.registry import Registry
+from caesura.tools.result import ResultLimits
 
 if TYPE_CHECKING:
+    from caesura.runtime.tracing.run import RunTrace
     from caesura.runtime.tracing.tracing import Tracing
 
 
@@ -100,8 +103,8 @@ class Session(AsyncClosing):
         self._model = ""
         self._rules = MediaRules()
         self._pictures = NO_PICTURES
-        self._dispatcher = Dispatcher(registry)
-        self._dispatcher.asker = asker_of(user)
+        self._tool_run = ToolRun(asker=asker_of(user))
+        self._dispatcher = Dispatcher(registry, self._tool_run)
         self._transcript = Transcript(messages)
         self._engine_session: EngineSession | None = None
         self._asked = 0  # how many messages began the engine session
@@ -113,7 +116,7 @@ class Session(AsyncClosing):
     @property
     def id(self) -> str:
         """The name by which sessions of sub-agents call this one their parent."""
-        return self._dispatcher.scope.session
+        return self._tool_run.scope.session
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -128,7 +131,7 @@ class Session(AsyncClosing):
     @property
     def pending(self) -> tuple[Pending, ...]:
         """The items that wait for a person's answer or approval, the oldest first."""
-        session = self._dispatcher.scope.session
+        session = self.id
         found = () if self._people is None else self._people.waited_for
         return tuple(item for item in found if item.session == session)
 
@@ -228,16 +231,17 @@ class Session(AsyncClosing):
     async def _events(self, prompt: Prompt) -> AsyncGenerator[RunEvent, None]:
         self._transcript.add({"role": "user", "content": _content(prompt)})
         feed: Sequence[Message] = self.messages[-1:]
-        self._dispatcher.conversation = digest(self.messages)
+        conversation = digest(self.messages)
         if self._engine_session is None:
             engine = await self._engine()
             self._model = engine.model
             self._rules = engine.media_rules
             self._limits = bounded(self._limits, engine.max_answer_tokens)
-            self._dispatcher.count_by(engine.count_tokens, engine.context_tokens)
-            self._dispatcher.usable = partial(until_alive, engine)
+            results = ResultLimits.of_model(engine.count_tokens, engine.context_tokens)
+            usable = partial(until_alive, engine)
+            self._tool_run = replace(self._tool_run, results=results, usable=usable)
             pauses = pauses_of(self._registry)
-            asker = self._dispatcher.asker
+            asker = self._tool_run.asker
             origin = Origin(name=self.id, parent=self._parent)
             tools, sampling = self._registry.specs(), self._sampling
             spec = SessionSpec(tools, sampling, pauses=pauses, asker=asker, origin=origin)
@@ -246,11 +250,13 @@ class Session(AsyncClosing):
             self._asked = len(feed)
             self._pictures = Pictures(self._rules, count_pictures(feed))
         feed = await self._media.inlined(feed, self._rules)
+        if self._closed:
+            raise EngineFailed("the session was closed before its run had begun")
         engine_session, trace = self._engine_session, None
         if self._tracing is not None:
-            conversation = self._dispatcher.scope.session
-            trace = self._tracing.run(self._dispatcher, self._model, self._name, conversation)
+            trace = self._tracing.run(self._model, self._name, self.id)
             engine_session = trace.session(engine_session)
+        self._dispatcher = self._dispatcher_of(conversation, trace)
         events = run(
             engine_session,
             feed,
@@ -265,6 +271,13 @@ class Session(AsyncClosing):
         async with aclosing(events):
             async for event in events:
                 yield event
+
+    def _dispatcher_of(self, conversation: str, trace: "RunTrace | None") -> Dispatcher:
+        """Return the dispatcher of a run; its tools keep their resources for the session."""
+        on_call = None if trace is None else trace.call
+        return Dispatcher(
+            self._registry, replace(self._tool_run, conversation=conversation, on_call=on_call)
+        )
 
     def _note(self, event: RunEvent) -> None:
         self._heard = True

@@ -23,7 +23,7 @@ from caesura.runtime.errors import CaesuraError, EngineFailed
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.supervision.readiness import Phase, Readiness
 from caesura.scheduler.records import RestartRecord
-from caesura.tools.dispatch.dispatcher import Dispatcher
+from caesura.tools.dispatcher import Dispatcher
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from caesura.runtime.tracing import conventions as names
 from caesura.runtime.tracing.content import Content, cut
 from caesura.runtime.tracing.propagation import headers_of
 from caesura.runtime.tracing.status import fail
-from caesura.tools.dispatch.call_observer import Fact
-from caesura.tools.dispatch.dispatcher import ToolCall, ToolResult
+from caesura.tools.context import Fact
+from caesura.tools.dispatcher import ToolCall, ToolResult
 
 
 class CallTrace:

@@ -23,7 +23,7 @@ from caesura.runtime.tracing.content import (
 from caesura.runtime.tracing.session import TracedSession
 from caesura.runtime.tracing.status import fail_by
 from caesura.scheduler.messages import Message, Sampling
-from caesura.tools.dispatch.dispatcher import ToolCall
+from caesura.tools.dispatcher import ToolCall
 
 
 class RunTrace:

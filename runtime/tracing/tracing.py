@@ -21,7 +21,6 @@ from caesura.runtime.tracing.export import Exports
 from caesura.runtime.tracing.propagation import context_from
 from caesura.runtime.tracing.run import RunTrace
 from caesura.runtime.tracing.setup import GRPC, Receiver
-from caesura.tools.dispatch.dispatcher import Dispatcher
 
 NOTHING: Mapping[str, str] = {}
 UNKNOWN = "unknown_service"
@@ -49,7 +48,6 @@ class Tracing:
 
     def run(
         self,
-        dispatcher: Dispatcher,
         model: str,
         agent: str | None = None,
         conversation: str | None = None,
@@ -57,7 +55,7 @@ class Tracing:
         response: str | None = None,
         came_with: Mapping[str, str] = NOTHING,
     ) -> RunTrace:
-        """Begin the span of a run, and observe the calls of its dispatcher.
+        """Begin the span of a run; `RunTrace.call` observes its calls.
 
         The span's parent is the one that the request headers `came_with` name, else the current
         span. `conversation` and `response` are ids.
@@ -78,9 +76,7 @@ class Tracing:
             context_from(came_with),
             attributes=attributes,
         )
-        trace = RunTrace(self._tracer, span, model, conversation, content=self._content)
-        dispatcher.on_call = trace.call
-        return trace
+        return RunTrace(self._tracer, span, model, conversation, content=self._content)
 
 
 @cache

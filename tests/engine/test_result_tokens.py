@@ -4,6 +4,8 @@ import pytest
 
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.tools import Dispatcher, Registry, ToolCall, tool
+from caesura.tools.context import ToolRun
+from caesura.tools.result import ResultLimits
 
 pytestmark = pytest.mark.engine
 
@@ -16,8 +18,8 @@ async def test_a_result_has_as_many_of_the_models_tokens_as_are_allowed(engine: 
         """Read."""
         return TEXT
 
-    session = Dispatcher(Registry([read]))
-    session.count_by(engine.count_tokens, engine.context_tokens)
+    limits = ResultLimits.of_model(engine.count_tokens, engine.context_tokens)
+    session = Dispatcher(Registry([read]), ToolRun(results=limits))
     content = (await session.run(ToolCall("c", "read", "{}"))).content
     whole = len(engine.tokenizer.encode(TEXT, add_special_tokens=False))
     assert f"[cut: {whole} tokens in all, " in content

@@ -9,7 +9,7 @@ import pytest
 
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.config.toolset import Toolset
-from caesura.tools.dispatch.dispatcher import Dispatcher
+from caesura.tools.dispatcher import Dispatcher
 from caesura.tools.registry import Registry
 from caesura.tools.result import ToolCall, ToolResult
 from caesura.tools.services import Services

@@ -5,7 +5,7 @@ import pytest
 
 from caesura.tools import Dispatcher, Registry, ToolCall, tool
 from caesura.tools.artifacts import Artifact
-from caesura.tools.context import Scope, current
+from caesura.tools.context import Scope, ToolRun, current
 from caesura.tools.result import Output
 from tests.tools.processes import nothing_left
 
@@ -62,8 +62,7 @@ async def test_a_tool_sees_its_call():
         seen.append(current())
 
     scope = Scope("session-7")
-    session = Dispatcher(Registry([later, threaded]), scope=scope)
-    session.conversation = "digest"
+    session = Dispatcher(Registry([later, threaded]), ToolRun(scope, "digest"))
     await session.run_all([call("later", "c1"), call("threaded", "c2")])
     assert {each.call.id for each in seen} == {"c1", "c2"}
     assert {(each.scope.session, each.conversation) for each in seen} == {("session-7", "digest")}

@@ -8,7 +8,7 @@ from tasks.builtin.searches import query_of
 from tasks.exchange import contains
 
 from caesura.tools.config.caesura_toml import Config
-from caesura.tools.dispatch.dispatcher import Dispatcher
+from caesura.tools.dispatcher import Dispatcher
 from caesura.tools.result import ToolCall
 
 

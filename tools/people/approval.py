@@ -5,10 +5,10 @@ from functools import partial
 from typing import Any
 from weakref import WeakSet
 
+from caesura.tools.attempt import Expired, run_bounded
 from caesura.tools.context import CallContext, current
-from caesura.tools.dispatch.bounded import Expired, run_bounded
-from caesura.tools.dispatch.slots import Slots
 from caesura.tools.errors import TimedOut
+from caesura.tools.limits import Slots
 from caesura.tools.people.people import People
 from caesura.tools.tool import Tool
 
@@ -68,8 +68,8 @@ class ApprovedCall:
             )
         if context is not None:
             self._approved.add(context)
-            if context.usable is not None:
-                await context.usable()
+            if context.run.usable is not None:
+                await context.run.usable()
         return context
 
 

@@ -3,8 +3,8 @@
 import inspect
 from collections.abc import Awaitable, Callable
 
-from caesura.tools.dispatch.threads import in_thread
 from caesura.tools.people.pending import Pending
+from caesura.tools.tool import in_thread
 
 Reply = str | bool | None
 Callback = Callable[[Pending], Reply | Awaitable[Reply]]

@@ -327,7 +327,7 @@ class Desk:
 def _tenant() -> str:
     """Return the digest of the current client's API key; empty without one."""
     try:
-        return current().tenant
+        return current().run.tenant
     except LookupError:
         return ""
 
@@ -335,6 +335,6 @@ def _tenant() -> str:
 def _asker() -> str:
     """Return the identity of the current request's client; empty if unknown."""
     try:
-        return current().asker
+        return current().run.asker
     except LookupError:
         return ""

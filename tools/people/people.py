@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from caesura.tools.context import mark
-from caesura.tools.dispatch.call_observer import Fact
+from caesura.tools.context import Fact, mark
 from caesura.tools.people.callback import Callback
 from caesura.tools.people.desk import Desk
 from caesura.tools.people.pending import (

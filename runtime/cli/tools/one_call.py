@@ -12,7 +12,7 @@ from caesura.runtime.cli.prompt import Terminal
 from caesura.runtime.cli.show import plain
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.config.toolset import BUILTINS, Toolset
-from caesura.tools.dispatch.dispatcher import Dispatcher
+from caesura.tools.dispatcher import Dispatcher
 from caesura.tools.people import people_of
 from caesura.tools.result import ToolCall, ToolResult
 from caesura.tools.services import SetupError

@@ -24,8 +24,9 @@ from caesura.runtime.server.keys.sender import Sender, asker_of, origin_of, owne
 from caesura.runtime.server.load.state import State
 from caesura.runtime.supervision.supervisor import until_alive
 from caesura.scheduler.messages import Message
-from caesura.tools.context import Scope
-from caesura.tools.dispatch.dispatcher import Dispatcher
+from caesura.tools.context import Scope, ToolRun
+from caesura.tools.dispatcher import Dispatcher
+from caesura.tools.result import ResultLimits
 
 Piece = TypeVar("Piece")
 
@@ -101,21 +102,23 @@ async def decode(
     rules = state.engine.media_rules
     messages = await state.media.inlined(plan.messages, rules)
     pictures = Pictures(rules, count_pictures(messages))
-    async with Dispatcher(plan.registry, scope=Scope(name)) as dispatcher:
+    trace = None
+    if state.tracing is not None:
+        model = plan.spec.adapter or state.engine.model
+        trace = state.tracing.run(model, response=name, came_with=headers)
+        session = trace.session(session)
+    tool_run = ToolRun(
+        Scope(name),
+        conversation=plan.conversation,
+        asker=plan.asker or asker_of(plan.user, headers) or ("" if kept is None else kept.asker),
+        tenant=plan.spec.origin.tenant,
+        usable=partial(until_alive, state.engine),
+        results=ResultLimits.of_model(state.engine.count_tokens, state.engine.context_tokens),
+        on_call=None if trace is None else trace.call,
+        log=None if kept is None else kept.calls,
+    )
+    async with Dispatcher(plan.registry, tool_run) as dispatcher:
         state.runs.add(dispatcher, kept=kept is not None)
-        dispatcher.conversation = plan.conversation
-        dispatcher.asker = plan.asker or asker_of(plan.user, headers)
-        dispatcher.tenant = plan.spec.origin.tenant
-        if kept is not None:
-            dispatcher.asker = dispatcher.asker or kept.asker
-            dispatcher.log = kept.calls
-        dispatcher.count_by(state.engine.count_tokens, state.engine.context_tokens)
-        dispatcher.usable = partial(until_alive, state.engine)
-        trace = None
-        if state.tracing is not None:
-            model = plan.spec.adapter or state.engine.model
-            trace = state.tracing.run(dispatcher, model, response=name, came_with=headers)
-            session = trace.session(session)
         events = run(
             session,
             messages,
@@ -134,7 +137,7 @@ async def decode(
             async for event in events:
                 state.metrics.observe(event, plan.spec.pausing, plan.registry)
                 if state.audit is not None:
-                    state.audit.observe(event, dispatcher.tenant, name, dispatcher.log)
+                    state.audit.observe(event, tool_run.tenant, name, tool_run.log)
                 if isinstance(event, TurnEnded) and state.gate.quotas:
                     tokens = event.prompt_tokens + event.completion_tokens
                     state.gate.quotas.spend(headers, tokens)

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from caesura.runtime.audit import AuditLog
 from caesura.runtime.events import RunEvent, ToolReturned
-from caesura.tools.dispatch.call_log import CallLog
+from caesura.tools.context import CallLog
 from caesura.tools.people import Pending, People
 
 

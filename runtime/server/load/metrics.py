@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from caesura.intercept.calls.events import FollowUpReport, TurnEnded
 from caesura.runtime.events import RunEvent, ToolReturned
-from caesura.tools.dispatch.call_stats import CallStats
+from caesura.tools.limits import CallStats
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -80,7 +80,7 @@ async def test_a_session_tells_its_tools_apart_by_user(watcher):
         for user in ("eva", "tom", "eva", None):
             async with agent.session(user=user) as session:
                 await session.run("Same.")
-    eva, tom, again, unknown = (each.asker for each in watcher.seen)
+    eva, tom, again, unknown = (each.run.asker for each in watcher.seen)
     assert eva == again != tom
     assert "eva" not in eva
     assert unknown == ""

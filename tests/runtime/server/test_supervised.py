@@ -262,7 +262,7 @@ async def test_the_end_does_not_wait_for_tools_that_need_longer(serving):
 
 
 async def test_a_tool_that_swallows_its_cancellation_does_not_hold_the_end(serving, monkeypatch):
-    monkeypatch.setattr("caesura.tools.dispatch.dispatcher.GRACE_SECONDS", 0.01)
+    monkeypatch.setattr("caesura.tools.dispatcher.GRACE_SECONDS", 0.01)
     started, released = asyncio.Event(), asyncio.Event()
 
     @tool

@@ -18,7 +18,7 @@ from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.testing import ScriptedEngine, call, calls, fail, inline, malformed, say, think
 from caesura.runtime.testing.scripted_engine import ScriptedSession
 from caesura.scheduler.messages import Sampling
-from caesura.tools import calculator, tool
+from caesura.tools import tool
 from caesura.tools.artifacts import Artifact
 from caesura.tools.context import current
 from caesura.tools.errors import ToolError
@@ -358,13 +358,20 @@ def test_what_is_no_tracing_is_refused() -> None:
         Agent(ScriptedEngine([]), tracing="yes")  # type: ignore[arg-type]
 
 
-async def test_off_leaves_the_dispatcher_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_off_leaves_calls_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    @tool
+    async def look() -> None:
+        """Look at the call."""
+        seen.append(current().watch)
+
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    off = Agent(ScriptedEngine([say("Hi.")]), [calculator], tracing=False)
+    off = Agent(ScriptedEngine([call("look"), say("Hi.")]), [look], tracing=False)
     async with off.session() as session:
         await session.run("Hi?")
         assert session._tracing is None
-        assert session._dispatcher.on_call is None
+    assert seen == [None]
 
 
 # -- content -------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from caesura.distribution import install
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.config import toolset as module
 from caesura.tools.config.toolset import BUILTINS, Builtin, Toolset
-from caesura.tools.dispatch.dispatcher import Dispatcher
+from caesura.tools.dispatcher import Dispatcher
 from caesura.tools.people import people_of
 from caesura.tools.result import ToolCall
 from caesura.tools.services import Services, SetupError, ToolSettings, require

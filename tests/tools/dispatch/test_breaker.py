@@ -3,8 +3,8 @@ import asyncio
 import pytest
 
 from caesura.tools import Dispatcher, Registry, Tool, ToolCall, tool
-from caesura.tools.dispatch.breaker import REST_CEILING_SECONDS, REST_SECONDS, Breaker, Resting
 from caesura.tools.errors import Permanent
+from caesura.tools.limits import REST_CEILING_SECONDS, REST_SECONDS, Breaker, Resting
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -97,7 +97,7 @@ class Broken:
         self.registry = Registry([broken])
 
     def session(self, **options) -> Dispatcher:
-        return Dispatcher(self.registry, lambda: self.now, **options)
+        return Dispatcher(self.registry, clock=lambda: self.now, **options)
 
     async def call(self, arguments: str = "{}", **options) -> tuple[str | None, str]:
         result = await self.session(**options).run(ToolCall("c", "broken", arguments))
@@ -118,7 +118,7 @@ async def test_sessions_share_it():
     broken.error = None
     assert await broken.call() == (None, "well")
     assert await broken.call() == (None, "well")
-    selection = Dispatcher(broken.registry.select(["broken"]), lambda: broken.now)
+    selection = Dispatcher(broken.registry.select(["broken"]), clock=lambda: broken.now)
     broken.error = OSError("again")
     for _ in range(2):
         await broken.call()
@@ -158,7 +158,7 @@ async def test_cancellations_do_not_count_and_a_cancelled_trial_gives_way():
 
     async def cancelled() -> None:
         begun.clear()
-        session = Dispatcher(registry, lambda: now)
+        session = Dispatcher(registry, clock=lambda: now)
         task = session.start(call)
         await begun.wait()
         await session.aclose()
@@ -168,12 +168,12 @@ async def test_cancellations_do_not_count_and_a_cancelled_trial_gives_way():
     await cancelled()
     await cancelled()
     hang = False
-    assert (await Dispatcher(registry, lambda: now).run(call)).error == "failed"
+    assert (await Dispatcher(registry, clock=lambda: now).run(call)).error == "failed"
     now += REST_SECONDS
     hang = True
     await cancelled()  # the trial
     hang = False
-    assert (await Dispatcher(registry, lambda: now).run(call)).error == "failed"
+    assert (await Dispatcher(registry, clock=lambda: now).run(call)).error == "failed"
 
 
 async def test_time_outs_count():

@@ -26,7 +26,8 @@ async def test_what_is_counted_over_all_sessions():
 
     registry = Registry([work])
     sessions = [
-        Dispatcher(each, lambda: now, sleep=sleep) for each in (registry, registry.select(["work"]))
+        Dispatcher(each, clock=lambda: now, sleep=sleep)
+        for each in (registry, registry.select(["work"]))
     ]
     for session, arguments in (
         (0, '{"seconds": 2}'),

@@ -5,7 +5,9 @@ import traceback
 import pytest
 
 from caesura.tools import Dispatcher, Registry, Tool, ToolCall, calculator, tool
+from caesura.tools.context import ToolRun
 from caesura.tools.errors import Permanent, ToolError, Unavailable
+from caesura.tools.result import ResultLimits
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -176,7 +178,9 @@ async def test_a_long_result_is_cut():
     async def long() -> str:
         return "x" * 50
 
-    result = await dispatcher(long, max_result_characters=10).run(call("long"))
+    result = await dispatcher(long, run=ToolRun(results=ResultLimits(max_characters=10))).run(
+        call("long")
+    )
     assert result.content == "x" * 10 + " [cut: 50 characters in all]"
 
 

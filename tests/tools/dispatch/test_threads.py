@@ -6,7 +6,9 @@ import threading
 import pytest
 
 from caesura.tools import Dispatcher, Registry, ToolCall, tool
-from caesura.tools.dispatch.threads import in_thread
+from caesura.tools.context import ToolRun
+from caesura.tools.result import ResultLimits
+from caesura.tools.tool import in_thread
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -22,7 +24,9 @@ async def test_threads_that_hang_do_not_take_the_place_of_others():
     def work() -> str:
         return "word " * 3000
 
-    session = Dispatcher(Registry([hang, work]), count_tokens=lambda text: len(text.split()))
+    session = Dispatcher(
+        Registry([hang, work]), ToolRun(results=ResultLimits(lambda text: len(text.split())))
+    )
     try:
         results = await session.run_all(ToolCall(str(n), "hang", "{}") for n in range(100))
         assert {result.error for result in results} == {"timeout"}

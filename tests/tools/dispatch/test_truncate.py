@@ -1,12 +1,14 @@
 import re
 import threading
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from caesura.tools import Dispatcher, Registry, ToolCall, tool
-from caesura.tools.dispatch.truncate import fit_tokens
+from caesura.tools.context import ToolRun
+from caesura.tools.result import ResultLimits, fit_tokens
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -108,16 +110,20 @@ def call(name: str, count: int) -> ToolCall:
     return ToolCall("c", name, f'{{"count": {count}}}')
 
 
+def counted(count: Callable[[str], int], *most: int) -> ToolRun:
+    return ToolRun(results=ResultLimits(count, *most))
+
+
 async def content(session: Dispatcher, name: str, count: int) -> str:
     return (await session.run(call(name, count))).content
 
 
 async def test_the_dispatcher_cuts_by_tokens():
-    session = Dispatcher(Registry([talk, whisper]), count_tokens=words, max_result_tokens=50)
+    session = Dispatcher(Registry([talk, whisper]), counted(words, 50))
     assert await content(session, "talk", 50) == "word " * 50
     assert (await content(session, "talk", 80)).endswith("[cut: 80 tokens in all, 43 shown]")
     assert (await content(session, "whisper", 80)).endswith("[cut: 80 tokens in all, 13 shown]")
-    session = Dispatcher(Registry([talk]), count_tokens=words)
+    session = Dispatcher(Registry([talk]), counted(words))
     assert "cut" not in await content(session, "talk", 2000)
     assert words(await content(session, "talk", 2001)) <= 2000
 
@@ -127,15 +133,15 @@ async def test_errors_are_cut_too():
     async def wail() -> None:
         raise ValueError("no " * 100)
 
-    session = Dispatcher(Registry([wail]), count_tokens=words, max_result_tokens=20)
+    session = Dispatcher(Registry([wail]), counted(words, 20))
     result = await session.run(ToolCall("c", "wail", "{}"))
     assert result.content.startswith("error: no no")
     assert words(result.content) <= 20
 
 
 async def test_a_result_takes_at_most_a_quarter_of_the_context():
-    session = Dispatcher(Registry([talk]))
-    session.count_by(words, 400)
+    limits = ResultLimits.of_model(words, 400)
+    session = Dispatcher(Registry([talk]), ToolRun(results=limits))
     assert words(await content(session, "talk", 500)) <= 100
 
 
@@ -146,7 +152,7 @@ async def test_long_results_are_counted_in_a_thread():
         threads.add(threading.current_thread() is threading.main_thread())
         return words(text)
 
-    session = Dispatcher(Registry([talk]), count_tokens=count)
+    session = Dispatcher(Registry([talk]), counted(count))
     await content(session, "talk", 10)
     assert threads == {True}
     threads.clear()

@@ -14,7 +14,8 @@ import pytest
 
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.config.toolset import Toolset
-from caesura.tools.dispatch.dispatcher import Dispatcher
+from caesura.tools.context import ToolRun
+from caesura.tools.dispatcher import Dispatcher
 from caesura.tools.registry import Registry
 from caesura.tools.result import ToolCall, ToolResult
 from caesura.tools.services import Services
@@ -28,8 +29,8 @@ _IDS = itertools.count()
 class Player:
     """One session with the tool."""
 
-    def __init__(self, tool: Tool) -> None:
-        self.dispatcher = Dispatcher(Registry([tool]))
+    def __init__(self, tool: Tool, run: ToolRun | None = None) -> None:
+        self.dispatcher = Dispatcher(Registry([tool]), run)
 
     def start(self, action: str) -> "asyncio.Task[ToolResult]":
         call = ToolCall(f"call_{next(_IDS)}", "environment", json.dumps({"action": action}))

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from caesura.tools.context import ToolRun
 from caesura.tools.environment import tool as tool_module
 from tests.tools.environment.playing import FROZEN_LAKE, Player, opened, processes
 from tests.tools.processes import gone, started
@@ -147,10 +148,8 @@ async def test_a_call_that_takes_too_long_loses_the_game(tmp_path):
     async with opened(tmp_path, **ODD, kwargs={"mark": str(tmp_path)}) as tool:
         player = Player(tool)
         pid = pid_in(await player.do("reset"))
-        short = Player(replace(tool, timeout_seconds=0.2))
-        short.dispatcher.scope, own = player.dispatcher.scope, short.dispatcher.scope
+        short = Player(replace(tool, timeout_seconds=0.2), ToolRun(player.dispatcher.scope))
         timed_out = await short.start("hang")
-        short.dispatcher.scope = own
         assert timed_out.error == "timeout"
         assert await gone([pid])
         told = await player.start("hello")

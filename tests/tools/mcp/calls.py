@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from caesura.tools.dispatch.dispatcher import Dispatcher
+from caesura.tools.dispatcher import Dispatcher
 from caesura.tools.mcp import MCPServer
 from caesura.tools.registry import Registry
 from caesura.tools.result import ToolCall, ToolResult

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from caesura.tools.artifacts import ArtifactStore
-from caesura.tools.dispatch.dispatcher import Dispatcher
+from caesura.tools.dispatcher import Dispatcher
 from caesura.tools.mcp import MCPServer
 from caesura.tools.registry import Registry
 from caesura.tools.result import ToolCall

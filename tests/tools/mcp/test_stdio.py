@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from caesura.tools.artifacts import ArtifactStore
-from caesura.tools.context import CallContext, Scope, enter, leave
-from caesura.tools.dispatch.dispatcher import Dispatcher
+from caesura.tools.context import CallContext, Scope, ToolRun, enter, leave
+from caesura.tools.dispatcher import Dispatcher
 from caesura.tools.mcp import MCPServer
 from caesura.tools.registry import Registry
 from caesura.tools.result import ToolCall
@@ -62,7 +62,7 @@ async def test_files_go_to_the_store_and_only_their_names_to_the_model(server):
 async def test_progress_is_reported(server):
     said: list[str] = []
     [count] = [tool for tool in server.tools if tool.name == "count"]
-    context = CallContext(ToolCall("1", "count", "{}"), Scope("s"), report=said.append)
+    context = CallContext(ToolCall("1", "count", "{}"), ToolRun(Scope("s")), report=said.append)
     token = enter(context)
     try:
         output = await count.call(to=3)

@@ -34,10 +34,12 @@ async def asked(expert: Expert, times: int = 1, **settings: Any) -> tuple[list[f
     forecasts: list[float] = []
     tool = ask_model(expert.url, "expert", **settings)
     async with Dispatcher(Registry([tool])) as dispatcher:
-        dispatcher.on_expect = lambda call, seconds: forecasts.append(seconds)
         for _ in range(times):
             arguments = json.dumps({"question": "Which colour has the sky?"})
-            result = await dispatcher.run(ToolCall("c", tool.name, arguments))
+            call = ToolCall("c", tool.name, arguments)
+            result = await dispatcher.start(
+                call, on_expect=lambda call, seconds: forecasts.append(seconds)
+            )
     return forecasts, result.content
 
 

@@ -2,15 +2,15 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from caesura.tools.context import Scope
-from caesura.tools.dispatch.dispatcher import Dispatcher
+from caesura.tools.context import Scope, ToolRun
+from caesura.tools.dispatcher import Dispatcher
 from caesura.tools.people import Pending, People
 from caesura.tools.registry import Registry
 from caesura.tools.result import ToolCall, ToolResult
@@ -39,10 +39,10 @@ class Asking:
         name: str = "s",
         asker: str = "",
         tenant: str = "",
+        usable: Callable[[], Awaitable[None]] | None = None,
     ) -> Dispatcher:
-        dispatcher = Dispatcher(Registry(tools), scope=Scope(name))
-        dispatcher.conversation, dispatcher.asker = conversation, asker
-        dispatcher.tenant = tenant
+        run = ToolRun(Scope(name), conversation, asker, tenant, usable)
+        dispatcher = Dispatcher(Registry(tools), run)
         self._stack.push_async_callback(dispatcher.aclose)
         return dispatcher
 

@@ -219,12 +219,11 @@ def test_wrapping_twice_is_wrapping_once_and_the_rest_of_the_tool_stays() -> Non
 
 async def test_an_approved_call_whose_run_has_ended_meanwhile_does_not_run(asking: Any) -> None:
     people, sending = asking.people(), Sending()
-    session = asking.session(with_approval(sending.tool, people))
 
     async def gone() -> None:
         raise RuntimeError("the engine has failed")
 
-    session.usable = gone
+    session = asking.session(with_approval(sending.tool, people), usable=gone)
     task = asking.call(session, "send", text="hello")
     await asking.opened(people)
     await decided(people, True)

@@ -20,16 +20,16 @@ from .conftest import SAID
 CHILD = """
 import asyncio, sys
 from pathlib import Path
-from caesura.tools.context import Scope
-from caesura.tools.dispatch.dispatcher import Dispatcher
+from caesura.tools.context import Scope, ToolRun
+from caesura.tools.dispatcher import Dispatcher
 from caesura.tools.people import People, make_ask_user
 from caesura.tools.registry import Registry
 from caesura.tools.result import ToolCall
 
 async def main():
     people = People(Path(sys.argv[1]))
-    session = Dispatcher(Registry([make_ask_user(people)]), scope=Scope("of the dead"))
-    session.conversation = "digest of what was said"
+    run = ToolRun(Scope("of the dead"), "digest of what was said")
+    session = Dispatcher(Registry([make_ask_user(people)]), run)
     asking = session.start(ToolCall("c", "ask_user", sys.argv[2]))
     while not people.waited_for and not asking.done():
         await asyncio.sleep(0.005)

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import random
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -14,21 +13,24 @@ from math import inf
 from typing import Any
 
 from caesura.tools.artifacts import note_owner
+from caesura.tools.attempt import GRACE_SECONDS, Flight, Outcome, Runner, cancel_requests, log_bug
 from caesura.tools.closing import AsyncClosing
-from caesura.tools.context import CallContext, Scope, enter, leave
-from caesura.tools.dispatch.attempt import Flight, Outcome, Runner, cancel_requests, log_bug
-from caesura.tools.dispatch.bounded import GRACE_SECONDS
-from caesura.tools.dispatch.call_log import CallLog
-from caesura.tools.dispatch.call_observer import OnCall
-from caesura.tools.dispatch.truncate import DEFAULT_MAX_TOKENS, fit_tokens
+from caesura.tools.context import (
+    CallContext,
+    CallLog,
+    OnExpect,
+    OnReport,
+    Scope,
+    ToolRun,
+    enter,
+    leave,
+)
 from caesura.tools.registry import Registry
 from caesura.tools.result import (
-    MAX_RESULT_CHARACTERS,
     ErrorKind,
     ToolCall,
     ToolResult,
     error_text,
-    fit,
     malformed,
 )
 from caesura.tools.schema.arguments import ArgumentsError
@@ -63,69 +65,50 @@ class Dispatcher(AsyncClosing):
     def __init__(
         self,
         registry: Registry,
-        clock: Callable[[], float] = time.monotonic,
+        run: ToolRun | None = None,
         *,
+        clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         random: Callable[[], float] = random.random,
-        max_result_characters: int = MAX_RESULT_CHARACTERS,
-        count_tokens: Callable[[str], int] | None = None,
-        max_result_tokens: int = DEFAULT_MAX_TOKENS,
-        scope: Scope | None = None,
         grace_seconds: float = GRACE_SECONDS,
     ) -> None:
-        """Run calls of the registry's tools.
+        """Run calls of the registry's tools, for `run`; None: a run of its own.
 
         clock: seconds, for the results' times. sleep: waits between retries, in seconds. random:
-        from 0 to 1, spreads those waits. count_tokens: counts the model's tokens, from any
-        thread; results are then cut to `max_result_tokens`, or to the tool's own limit. Without
-        it they are cut to `max_result_characters`. scope: the tools' resources for the session,
-        closed with the dispatcher; None: a new one. grace_seconds: how long a tool may clean up
-        once it was cancelled.
+        from 0 to 1, spreads those waits. grace_seconds: how long a tool may clean up once it was
+        cancelled.
         """
-        self.scope = Scope(uuid.uuid4().hex) if scope is None else scope
-        self.conversation = ""
-        """The value of `CallContext.conversation`; the owner sets it before a run."""
-        self.asker = ""
-        """The value of `CallContext.asker`; the owner sets it before a run."""
-        self.tenant = ""
-        """The value of `CallContext.tenant`; the owner sets it before a run."""
-        self.on_report: Callable[[ToolCall, str], None] | None = None
-        """Receives tools' progress reports, one line each; the owner sets it before a run."""
-        self.on_expect: Callable[[ToolCall, float], None] | None = None
-        """Receives tools' forecasts, in seconds from now; the owner sets it before a run."""
-        self.log: CallLog | None = None
-        """Knows the results of calls that were made before; the owner sets it before a run."""
-        self.on_call: OnCall | None = None
-        """Returns the observer of each call that starts; the owner sets it before a run."""
-        self.usable: Callable[[], Awaitable[None]] | None = None
-        """The value of `CallContext.usable`; the owner sets it before a run."""
+        self._run = ToolRun() if run is None else run
         self._registry = registry
         self._runner = Runner(registry, clock, sleep, random, grace_seconds)
         self._clock = clock
-        self._max_result_characters = max_result_characters
-        self._max_result_tokens = max_result_tokens
-        self._count_tokens = count_tokens
         self._flights: dict[asyncio.Task[ToolResult], Flight] = {}
         self._closed = False
 
-    def count_by(self, count_tokens: Callable[[str], int], context_tokens: int) -> None:
-        """Cut later results by a model's tokens, and to at most a quarter of its context."""
-        self._count_tokens = count_tokens
-        self._max_result_tokens = min(self._max_result_tokens, context_tokens // 4)
+    @property
+    def scope(self) -> Scope:
+        """The tools' resources for the session."""
+        return self._run.scope
 
     @property
     def in_flight(self) -> int:
         """The number of calls that have started and have no result yet."""
         return len(self._flights)
 
-    def start(self, call: ToolCall) -> asyncio.Task[ToolResult]:
+    def start(
+        self,
+        call: ToolCall,
+        *,
+        on_report: OnReport | None = None,
+        on_expect: OnExpect | None = None,
+    ) -> asyncio.Task[ToolResult]:
         """Start a call, perhaps while the model still decodes, and return its task.
 
         The task runs whether or not it is awaited. Cancelling it cancels the call. After `aclose`
         no call starts, and the result is "cancelled".
         """
-        watch = None if self.on_call is None else self.on_call(call)
-        flight = Flight(call, self._clock(), watch, cancelled=self._closed)
+        watch = None if self._run.on_call is None else self._run.on_call(call)
+        flight = Flight(call, self._clock(), watch, on_report, on_expect, cancelled=self._closed)
         task = asyncio.get_running_loop().create_task(
             self._call_to_result(flight),
             name=f"tool {call.name}",
@@ -195,14 +178,17 @@ class Dispatcher(AsyncClosing):
         self._closed = True
         await self.cancel()
         try:
-            await self.scope.aclose()
+            await self._run.scope.aclose()
         except Exception as error:
             LOG.warning("a resource of a tool's session did not close: %s", error_text(error))
 
     async def _call_to_result(self, flight: Flight) -> ToolResult:
         """Run the body of a call's task."""
         flight.begun = True
-        if self.log is not None and (known := self.log.result_of(flight.call)) is not None:
+        if (
+            self._run.log is not None
+            and (known := self._run.log.result_of(flight.call)) is not None
+        ):
             return known
         outcome = _CANCELLED
         if not flight.cancelled:
@@ -217,8 +203,8 @@ class Dispatcher(AsyncClosing):
             raise asyncio.CancelledError
         if flight.unusable is not None:
             raise flight.unusable
-        if self.log is not None and result.error != "cancelled":
-            self.log.ended(result)
+        if self._run.log is not None and result.error != "cancelled":
+            self._run.log.ended(result)
         return result
 
     def _call_ended(self, task: asyncio.Task[ToolResult]) -> None:
@@ -246,12 +232,12 @@ class Dispatcher(AsyncClosing):
             unknown = self._registry.unknown(flight.call.name)
             outcome = Outcome(error_text(unknown), "unknown_tool")
         else:
-            outcome = await self._run(tool, flight)
-        if outcome.artifacts and self.tenant:
-            await asyncio.to_thread(note_owner, outcome.artifacts, self.tenant)
+            outcome = await self._run_tool(tool, flight)
+        if outcome.artifacts and self._run.tenant:
+            await asyncio.to_thread(note_owner, outcome.artifacts, self._run.tenant)
         return replace(outcome, content=await self._fitted(outcome.content, tool))
 
-    async def _run(self, tool: Tool, flight: Flight) -> Outcome:
+    async def _run_tool(self, tool: Tool, flight: Flight) -> Outcome:
         """Check the arguments and run the tool."""
         try:
             kwargs = tool.arguments(flight.call.arguments)
@@ -262,43 +248,30 @@ class Dispatcher(AsyncClosing):
             return Outcome(error_text(error), "failed")
 
         def report(text: str) -> None:
-            if self.on_report is not None and not flight.cancelled:
-                self.on_report(flight.call, text)
+            if flight.on_report is not None and not flight.cancelled:
+                flight.on_report(flight.call, text)
 
         def expect(seconds: float) -> None:
             if not 0 < seconds < inf:
                 raise ValueError(f"expected seconds must be positive and finite, got {seconds!r}")
-            if self.on_expect is not None and not flight.cancelled:
-                self.on_expect(flight.call, seconds)
+            if flight.on_expect is not None and not flight.cancelled:
+                flight.on_expect(flight.call, seconds)
 
-        context = CallContext(
-            call=flight.call,
-            scope=self.scope,
-            conversation=self.conversation,
-            report=report,
-            watch=flight.watch,
-            expect=expect,
-            asker=self.asker,
-            tenant=self.tenant,
-            usable=self.usable,
-        )
-        if self.log is not None:
-            context = _logged(context, tool, self.log)
-            if context.notice and (why := await _settled(context, tool, kwargs, self.log)):
+        context = CallContext(flight.call, self._run, report, flight.watch, expect)
+        if self._run.log is not None:
+            context = _logged(context, tool, self._run.log)
+            if context.notice and (why := await _settled(context, tool, kwargs, self._run.log)):
                 return Outcome(error_text(why), "failed")
         return await self._runner.run(tool, kwargs, flight, context)
 
     async def _fitted(self, content: str, tool: Tool | None) -> str:
         """Return the text as valid Unicode, cut to size."""
-        count, most = self._count_tokens, self._max_result_characters
-        if count is None:
-            return fit(content, most)
         own = None if tool is None else tool.max_result_tokens
-        tokens = self._max_result_tokens if own is None else own
-        if len(content) <= COUNTED_AT_ONCE:
-            return fit_tokens(content, tokens, count, most)
+        results = self._run.results
+        if results.count_tokens is None or len(content) <= COUNTED_AT_ONCE:
+            return results.cut(content, own)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(_COUNTING, fit_tokens, content, tokens, count, most)
+        return await loop.run_in_executor(_COUNTING, results.cut, content, own)
 
 
 def _cancel(task: asyncio.Task[ToolResult], flight: Flight) -> None:

@@ -1,22 +1,26 @@
-"""Runs one call of a tool, with retries."""
+"""Runs one call of a tool: with retries, within its slot, its breaker and its time-out.
+
+The tool's code runs in a task of its own. A coroutine may swallow its cancellation. Whoever awaits
+it would then wait for as long as it likes: a request, and the end of the server. So nobody awaits
+it: its task is watched, and given up if it does not end when it must.
+"""
 
 import asyncio
+import ctypes
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from caesura.tools.artifacts import Artifact
-from caesura.tools.context import CallContext, enter
-from caesura.tools.dispatch.bounded import GRACE_SECONDS, Expired, Stuck, run_bounded
-from caesura.tools.dispatch.breaker import Breaker, Resting
-from caesura.tools.dispatch.call_observer import CallWatch
+from caesura.tools.context import CallContext, CallWatch, OnExpect, OnReport, enter
 from caesura.tools.errors import (
     TimedOut,
     asked_pause_seconds,
     is_meant_for_the_model,
     may_be_retried,
 )
+from caesura.tools.limits import Breaker, Resting
 from caesura.tools.registry import Registry
 from caesura.tools.result import ErrorKind, Output, ToolCall, error_text, text_of
 from caesura.tools.tool import Tool
@@ -28,6 +32,20 @@ BACKOFF_CEILING_SECONDS = 10.0
 """The longest pause before any retry, unless the failure asks for a longer one."""
 PATIENCE_SECONDS = 30.0
 """A failure that asks for a longer pause than this is not retried."""
+GRACE_SECONDS = 5.0
+"""How long a tool may clean up once it was cancelled."""
+
+
+class Expired(Exception):
+    """The tool ran out of time, and ended when it was cancelled."""
+
+
+class Stuck(Expired):
+    """The tool ran out of time, and went on although it was cancelled."""
+
+
+class Escaped(Exception):
+    """The tool raised what would end more than its own call; the message says what."""
 
 
 @dataclass(slots=True)
@@ -37,6 +55,8 @@ class Flight:
     call: ToolCall
     started_at: float
     watch: CallWatch | None = None
+    on_report: OnReport | None = None
+    on_expect: OnExpect | None = None
     begun: bool = False
     """Whether the call's task has taken its first step."""
     cancelled: bool = False
@@ -204,3 +224,94 @@ def _failure(error: BaseException, tool: Tool) -> Outcome:
         may_be_retried=may_be_retried(error),
         asked_pause_seconds=asked_pause_seconds(error),
     )
+
+
+async def run_bounded(
+    work: Callable[[], Awaitable[Any]],
+    seconds: float | None,
+    grace_seconds: float = GRACE_SECONDS,
+    on_given_up: Callable[[], object] = lambda: None,
+    on_task: Callable[[asyncio.Task[Any]], object] = lambda task: None,
+) -> Any:
+    """Return what `work` returns within `seconds`; raise what it raises.
+
+    Work that is out of time, or whose caller is cancelled, is cancelled. It may then take
+    `grace_seconds`. Work that still runs is given up: nobody waits for it any more, and
+    `on_given_up` is called. `on_task` is told the task in which the work runs.
+
+    Raises `Expired`, `Stuck`, `Escaped`, and CancelledError where the caller is cancelled, or the
+    work cancels itself. Work that answers its cancellation with a value or an error has ended with
+    that.
+    """
+    task = asyncio.get_running_loop().create_task(_outcome(work))
+    on_task(task)
+    expired, cancelled = await _watched(task, seconds, grace_seconds)
+    if not task.done():
+        _give_up(task)
+        on_given_up()
+        if cancelled:
+            raise asyncio.CancelledError
+        raise Stuck
+    if task.cancelled():
+        if expired and not cancelled:
+            raise Expired
+        raise asyncio.CancelledError  # the caller's own, or the tool cancelled itself
+    value, error = task.result()
+    if error is None:
+        return value
+    if expired:
+        raise Expired from error
+    if isinstance(error, GeneratorExit):
+        raise Escaped(str(error) or "the tool raised GeneratorExit") from None
+    raise error
+
+
+async def _watched(
+    task: asyncio.Task[Any], seconds: float | None, grace_seconds: float
+) -> tuple[bool, bool]:
+    """Wait for a task; return whether it ran out of time, and whether the caller was cancelled."""
+    loop = asyncio.get_running_loop()
+    until = None if seconds is None else loop.time() + seconds
+    expired = cancelled = False
+    while not task.done():
+        left = None if until is None else max(0.0, until - loop.time())
+        try:
+            await asyncio.wait({task}, timeout=left)
+        except asyncio.CancelledError:
+            if not (expired or cancelled):
+                until = loop.time() + grace_seconds
+            cancelled = True
+            task.cancel()
+            continue
+        if task.done() or expired or cancelled:
+            break
+        expired = True
+        task.cancel()
+        until = loop.time() + grace_seconds
+    return expired, cancelled
+
+
+async def _outcome(work: Callable[[], Awaitable[Any]]) -> tuple[Any, BaseException | None]:
+    """Return what the work returns or raises, so that SystemExit does not leave the event loop."""
+    try:
+        return await work(), None
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # includes GeneratorExit and a Rust extension's panic
+        return None, error
+
+
+def _give_up(task: asyncio.Task[Any]) -> None:
+    """Leave a task alone: neither the end of its loop nor that of the interpreter waits for it."""
+    # Otherwise `asyncio.run` would cancel it once more, and wait for it without a bound.
+    asyncio._unregister_task(task)
+    # Collecting it would close its coroutine, which may swallow that too, and run for ever.
+    reference = ctypes.py_object(task)
+    ctypes.pythonapi.Py_IncRef(reference)
+
+    def ended(task: asyncio.Task[Any]) -> None:
+        ctypes.pythonapi.Py_DecRef(reference)
+        if not task.cancelled():
+            task.exception()  # so that it is not logged as lost
+
+    task.add_done_callback(ended)

@@ -1,6 +1,59 @@
-"""A circuit breaker: suspends a tool that keeps failing, so that sessions do not wait for it."""
+"""What sessions share about a tool: slots for its calls, its breaker, and statistics of its calls.
 
+A `Registry` holds them for all sessions that use it, or a selection from it.
+"""
+
+import asyncio
+from collections import Counter
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+from caesura.tools.result import ErrorKind, ToolResult
 from caesura.tools.tool import Tool
+
+_FAILURES: tuple[ErrorKind, ...] = ("failed", "timeout")
+
+
+@dataclass(slots=True)
+class CallStats:
+    """Statistics of one tool's calls, over all sessions that share a registry."""
+
+    calls: int = 0
+    """Calls that have ended, with or without an error."""
+    errors: Counter[ErrorKind] = field(default_factory=Counter)
+    """Calls that ended with an error, by kind."""
+    ran: int = 0
+    """Calls that ran the tool at least once."""
+    attempts: int = 0
+    """How often the tool ran, retries included."""
+    seconds: float = 0.0
+    """Total duration of the calls that ran, including waits for a slot and retries."""
+    longest_seconds: float = 0.0
+    given_up: int = 0
+    """Runs of the tool that went on although they were cancelled, and that nobody waits for."""
+
+    @property
+    def failures(self) -> int:
+        """The number of calls that failed or timed out in the end."""
+        return sum(self.errors[kind] for kind in _FAILURES)
+
+    @property
+    def mean_seconds(self) -> float | None:
+        """The mean duration of a call that ran; None before the first one."""
+        return self.seconds / self.ran if self.ran else None
+
+    def note(self, result: ToolResult) -> None:
+        """Add one call's result to the statistics."""
+        self.calls += 1
+        if result.error is not None:
+            self.errors[result.error] += 1
+        if result.attempts:
+            self.ran += 1
+            self.attempts += result.attempts
+            self.seconds += result.seconds
+            self.longest_seconds = max(self.longest_seconds, result.seconds)
+
 
 REST_SECONDS = 5.0
 """The first suspension; each failed trial doubles it."""
@@ -96,3 +149,30 @@ class Breakers:
         if key not in self._breakers:
             self._breakers[key] = Breaker(*key)
         return self._breakers[key]
+
+
+class Slots:
+    """The concurrency slots of tools, shared by the sessions that share a registry.
+
+    A tool that is made again, such as after an MCP server lists its tools again, keeps its slots.
+    The slots belong to one event loop. A second loop (a second `asyncio.run` over the same
+    registry) has slots of its own.
+    """
+
+    def __init__(self) -> None:
+        self._semaphores: WeakKeyDictionary[
+            asyncio.AbstractEventLoop, dict[tuple[str, int], asyncio.Semaphore]
+        ] = WeakKeyDictionary()
+
+    def slot(self, tool: Tool) -> AbstractAsyncContextManager[None]:
+        """Return a context that waits for a slot, in order of arrival, and holds it.
+
+        Needs a running event loop.
+        """
+        if tool.concurrency is None:
+            return nullcontext()
+        semaphores = self._semaphores.setdefault(asyncio.get_running_loop(), {})
+        key = (tool.name, tool.concurrency)
+        if key not in semaphores:
+            semaphores[key] = asyncio.Semaphore(tool.concurrency)
+        return semaphores[key]

@@ -1,1 +1,0 @@
-"""Runs tool calls in parallel, within limits, and returns every failure as data."""
