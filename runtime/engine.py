@@ -46,7 +46,7 @@ class EngineSession(Protocol):
         """Let a later session continue from the tokens of this one, whose turn has ended.
 
         `answer` is what a later history holds for all that this session added to the messages of
-        its first turn; the last message is the assistant's. A session of the same tools and asker
+        its first turn; the last message is the assistant's. A session of the same tools and owner
         continues if its first turn begins with exactly these messages. Otherwise, and for an
         answer that the engine cannot continue, its messages are rendered as always. `TurnEnded`
         reports which it was.

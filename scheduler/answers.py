@@ -32,7 +32,7 @@ class History:
     key: bytes
     """Digest of all that shapes the prompt: the messages, the tools and the template's variables.
 
-    The asker and the cache salt belong to it too.
+    The owner and the cache salt belong to it too.
     """
     mark: bytes
     """Digest of the answer alone: the ids of its calls, or without calls its content."""
@@ -60,7 +60,7 @@ class Answers:
     Tokens are found only by the digest of messages that are equal, in every character, to those
     that were sent and answered. A client so gets back only what it can write down itself. What an
     answer does not show (results of server tools, dropped thinking) may be among the tokens, so
-    the digest also binds `SessionSpec.asker`.
+    the digest also binds `SessionSpec.owner`.
     """
 
     def __init__(self, max_answers: int = MAX_ANSWERS, max_bytes: int = MAX_BYTES) -> None:
@@ -118,11 +118,11 @@ def history_of(messages: Sequence[Message], spec: SessionSpec) -> History:
     """Return the digests of messages of which the last one is an answer."""
     answer = messages[-1]
     shaped_by = [spec.tools, sorted(spec.template.items()), spec.cache_salt]
-    parts = [spec.asker, shaped_by, [_canonical(each) for each in messages]]
+    parts = [spec.owner, shaped_by, [_canonical(each) for each in messages]]
     ids = [call.get("id") for call in answer.get("tool_calls") or ()]
     return History(
         key=_digest(parts),
-        mark=_digest([spec.asker, ids or answer.get("content") or ""]),
+        mark=_digest([spec.owner, ids or answer.get("content") or ""]),
         reasoning=tuple(_thought(each) for each in messages if each.get("role") == "assistant"),
     )
 

@@ -98,8 +98,8 @@ class SessionSpec:
     `tools` are shown to the model. A `pausing` session pauses inside the engine at a call and
     waits for the results. Any other session ends with its calls, as clients that run their own
     tools expect. `tool_choice` is `auto` or `none` (the tools are shown but calls are not parsed).
-    `pauses` are hints about how long the tools' calls last, by tool name. `asker` is the identity
-    of the client: a session never continues from the tokens of another asker's answer.
+    `pauses` are hints about how long the tools' calls last, by tool name. `owner` is the identity
+    of the client: a session never continues from the tokens of another owner's answer.
 
     `template` are variables for the model's chat template, such as `enable_thinking`. With
     `prefill`, the last message of the first turn is the begin of the model's answer. `cache_salt`
@@ -114,7 +114,7 @@ class SessionSpec:
     pausing: bool = True
     tool_choice: Literal["auto", "none"] = "auto"
     pauses: Mapping[str, PauseHint] = field(default_factory=dict)
-    asker: str = ""
+    owner: str = ""
     template: Mapping[str, Any] = field(default_factory=dict)
     prefill: bool = False
     cache_salt: str | None = None

@@ -20,42 +20,22 @@ from caesura.tools.net import HttpClient, HttpError
 
 TEXTS = ("text", "refusal")
 """Parts that are text; a refusal is an assistant's text, as OpenAI's models say."""
-
-
 MEDIA_ROLES = ("user", "tool")
 """The roles whose messages may hold media."""
-
-
 MAX_MEDIA = 64
 """The most pictures, sounds and videos of one conversation."""
-
-
 MAX_MEDIA_BYTES = 32 * 2**20
 """The most bytes of one of them."""
-
-
 MAX_FETCHED_BYTES = 64 * 2**20
 """The most bytes that are fetched for one conversation."""
-
-
 FETCH_SECONDS = 20.0
-
-
 SEEN_TYPES = frozenset({"image/png", "image/jpeg", "image/webp"})
 """The types of pictures that processors of models read; SVG is text."""
-
-
 MAX_SHOWN_BYTES = 16 * 2**20
 """A larger picture is not shown."""
-
-
 _ADDRESSES = frozenset({"url", "image_url", "audio_url", "video_url"})
 """The fields of parts and blocks that hold an address or a data URL."""
-
-
 _MEDIA_TYPES = ("image", "audio", "video")
-
-
 Content = str | list[dict[str, Any]]
 
 

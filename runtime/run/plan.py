@@ -35,8 +35,6 @@ class Plan:
     registry: Registry
     client_tools: frozenset[str]
     limits: Limits
-    asker: str = ""
-    """The digest of the client, for questions to people; empty: its request tells it."""
     forced_name: str | None = None
     """The tool that the request forces the model to call."""
     choices: int = 1

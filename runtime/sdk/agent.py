@@ -36,11 +36,7 @@ if TYPE_CHECKING:
 
 
 LOG = logging.getLogger(__name__)
-
-
 DEFAULT_SAMPLING = Sampling()
-
-
 AnyTool = Tool | ToolSource | Callable[..., Any] | str
 """An item of an agent's list of tools."""
 

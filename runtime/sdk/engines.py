@@ -20,20 +20,12 @@ from caesura.runtime.launch import start_engine
 from caesura.scheduler.errors import refuse_forked
 
 T = TypeVar("T")
-
-
 STOP_SECONDS = 30.0
 """How long the process waits at its end for the `at_exit` function."""
-
-
 CLEAR_UP_SECONDS = 5.0
 """How long the remaining tasks then have to end."""
-
-
 Holder = Any
 """A user of an engine, compared by identity. A garbage-collected holder holds nothing."""
-
-
 Launch = Callable[[str | None], Awaitable[Engine]]
 
 
@@ -238,7 +230,5 @@ def _in_event_loop() -> bool:
 
 ENGINES = SharedEngines(start_engine)
 """The engines of this process."""
-
-
 BACKGROUND = BackgroundLoop(ENGINES.close_all)
 """The event loop behind `Agent.run_sync`."""

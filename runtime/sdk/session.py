@@ -244,7 +244,7 @@ class Session(AsyncClosing):
             asker = self._tool_run.asker
             origin = Origin(name=self.id, parent=self._parent)
             tools, sampling = self._registry.specs(), self._sampling
-            spec = SessionSpec(tools, sampling, pauses=pauses, asker=asker, origin=origin)
+            spec = SessionSpec(tools, sampling, pauses=pauses, owner=asker, origin=origin)
             self._engine_session = engine.open(spec)
             feed = self.messages
             self._asked = len(feed)

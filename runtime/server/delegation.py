@@ -24,9 +24,8 @@ from caesura.runtime.server.http.counting import note_code
 from caesura.runtime.server.http.errors import NO_THREADS, ApiError, invalid, speaks_anthropic
 from caesura.runtime.server.keys.access import sends_json
 from caesura.runtime.server.keys.key import salted
-from caesura.runtime.server.keys.sender import origin_of, with_origin
+from caesura.runtime.server.keys.sender import Sender, sender_of, with_origin
 from caesura.runtime.server.load.state import State
-from caesura.scheduler.admission.programs import Origin
 
 MAX_DEPTH = 200
 """The most brackets within each other in a body; parsers recurse."""
@@ -75,7 +74,7 @@ class Delegation:
             await self._app(scope, receive, send)
             return
         request = Request(scope, receive)
-        if sends_json(request.headers):
+        if sends_json(request):
             await self.parse(await request.body())
         await self.answer(request, send)
 
@@ -119,11 +118,11 @@ class Delegation:
             raise unavailable(self._readiness.not_ready)
         if body is None:
             body = await request.body()
-        origin = origin_of(request.headers)
-        with self._gate.enter(request.headers), self._followed(request, origin):
+        sender = sender_of(request).of_user(None)
+        with self._gate.enter(sender), self._followed(sender):
             body = await self._with_media(body)
             if request.url.path.endswith(_GENERATE):
-                body = await parsed(partial(with_origin, origin=origin), body)
+                body = await parsed(partial(with_origin, origin=sender.origin), body)
             await self._app(request.scope, Again(body, request.receive), send)
 
     async def _explained(self, error: ApiError) -> ApiError:
@@ -140,11 +139,11 @@ class Delegation:
         return error
 
     @contextmanager
-    def _followed(self, request: Request, origin: Origin) -> Iterator[None]:
+    def _followed(self, sender: Sender) -> Iterator[None]:
         """Keep the caches of keys apart, and count a key's tokens, where either is asked for."""
         with ExitStack() as stack:
             if self._keys_apart and self._vllm.salted is not None:
-                stack.enter_context(self._vllm.salted(partial(salted, origin.tenant)))
+                stack.enter_context(self._vllm.salted(partial(salted, sender.tenant)))
             tap = None
             if self._gate.quotas and self._vllm.tapped is not None:
                 tap = stack.enter_context(self._vllm.tapped())
@@ -152,7 +151,7 @@ class Delegation:
                 yield
             finally:
                 if tap is not None:
-                    self._gate.quotas.spend(request.headers, len(tap.tokens))
+                    self._gate.quotas.spend(sender, len(tap.tokens))
 
     async def _with_media(self, body: bytes) -> bytes:
         """Return the body with data URLs instead of addresses, if the model takes media.

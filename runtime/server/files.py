@@ -15,6 +15,7 @@ from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.access import Door
 from caesura.runtime.server.keys.key import Reach
 from caesura.runtime.server.keys.rules import Role
+from caesura.runtime.server.keys.sender import sender_of
 from caesura.tools.artifacts import URL_PREFIX, Artifact, ArtifactStore
 
 _YEAR_SECONDS = 365 * 24 * 3600
@@ -38,7 +39,7 @@ def artifact_routes(store: ArtifactStore, door: Door) -> list[Route]:
         return found if seen else None
 
     async def artifact(request: Request) -> Response:
-        reach = door.reach(request.headers, Role.VIEW)
+        reach = door.reach(sender_of(request), Role.VIEW)
         found = await asyncio.to_thread(fetched, request.path_params["name"], reach)
         if found is None:
             message = "There is no such file; the server deletes old files to make room for new."

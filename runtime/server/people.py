@@ -22,6 +22,7 @@ from caesura.runtime.server.http.errors import (
 from caesura.runtime.server.http.stream import EventStream, Streamed
 from caesura.runtime.server.keys.access import Door, JsonOnly, reaches
 from caesura.runtime.server.keys.rules import Role
+from caesura.runtime.server.keys.sender import sender_of
 from caesura.tools.people import BadAnswer, NoSuchItem, NotPending, Pending, People
 from caesura.tools.people.pending import (
     MAX_WHO_CHARACTERS,
@@ -148,11 +149,11 @@ class _Handlers:
             said = Said.model_validate_json(await request.body())
         except ValidationError as error:
             raise from_validation(error) from None
-        item = await self._found(request)
-        if not reaches(self._door.reach(request.headers, Role.APPROVE), item.tenant):
+        item, sender = await self._found(request), sender_of(request)
+        if not reaches(self._door.reach(sender, Role.APPROVE), item.tenant):
             what = f"Settling {item_id[:64]!r}, which a client of another key waits for,"
-            self._door.check_role(request, Role.APPROVE, what)
-        who = self._door.signature(request.headers, said.who)
+            self._door.check_role(sender, Role.APPROVE, what)
+        who = self._door.signature(sender, said.who)
         try:
             if said.answer is not None:
                 item = await self._people.answer(item_id, said.answer, who)
@@ -179,7 +180,7 @@ class _Handlers:
         return item
 
     def _sees(self, request: Request, item: Pending) -> bool:
-        return reaches(self._door.reach(request.headers, Role.VIEW), item.tenant)
+        return reaches(self._door.reach(sender_of(request), Role.VIEW), item.tenant)
 
     def _told(self, item: Pending) -> dict[str, Any]:
         """Return the item, with the name of the key whose client asks."""

@@ -55,12 +55,8 @@ from caesura.scheduler.revival import Revival
 from caesura.scheduler.session_log import LoggedTurn, SessionLog, TurnOutcome
 
 NO_MEDIA = MediaRules()
-
-
 Pace = Callable[[Event], Awaitable[None]]
 """A function that is awaited before each event, so that a test can hold or slow the decode."""
-
-
 _EVENTS: tuple[Any, ...] = (
     TextDelta,
     ReasoningDelta,
@@ -70,8 +66,6 @@ _EVENTS: tuple[Any, ...] = (
     CallMalformed,
     TurnEnded,
 )
-
-
 _KINDS: dict[str, TypeAdapter[Any]] = {each.__name__: TypeAdapter(each) for each in _EVENTS}
 
 

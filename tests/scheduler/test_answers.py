@@ -19,7 +19,7 @@ TOOL = {
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}, "day": {}}},
     },
 }
-SPEC = SessionSpec([TOOL], asker="a")
+SPEC = SessionSpec([TOOL], owner="a")
 CALLS = [
     {
         "id": "abcdefghi",
@@ -103,7 +103,7 @@ def test_other_tools_are_seen(data: st.DataObject) -> None:
     text = data.draw(st.text())
     tools = replaced([TOOL], path, text)
     if tools != [TOOL]:
-        assert found(HISTORY, SessionSpec(tools, asker="a")) == "changed"
+        assert found(HISTORY, SessionSpec(tools, owner="a")) == "changed"
 
 
 def test_the_order_of_arguments_and_properties_counts() -> None:
@@ -115,11 +115,11 @@ def test_the_order_of_arguments_and_properties_counts() -> None:
     assert found(swapped) == "changed"
     tool = copy.deepcopy(TOOL)
     tool["function"]["parameters"]["properties"] = {"day": {}, "city": {"type": "string"}}  # type: ignore[index]
-    assert found(HISTORY, SessionSpec([tool], asker="a")) == "changed"
+    assert found(HISTORY, SessionSpec([tool], owner="a")) == "changed"
 
 
 def test_answers_of_another_asker_are_not_known() -> None:
-    assert found(HISTORY, SessionSpec([TOOL], asker="b")) == "unknown"
+    assert found(HISTORY, SessionSpec([TOOL], owner="b")) == "unknown"
 
 
 @pytest.mark.parametrize(

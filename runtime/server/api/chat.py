@@ -14,12 +14,13 @@ from caesura.runtime.server.api.chat_answer import Answer, Chunks, Delta, answer
 from caesura.runtime.server.api.chat_kept import KeptChat, KeptChats
 from caesura.runtime.server.api.chat_request import ChatRequest, make_plan, parse
 from caesura.runtime.server.api.chat_spliced import SplicedChat
-from caesura.runtime.server.api.decoding import Numbered, apart, opened, owned, pieces, side_by_side
+from caesura.runtime.server.api.decoding import Numbered, opened, pieces, side_by_side, with_sender
 from caesura.runtime.server.delegation import Delegation
 from caesura.runtime.server.http.connection import parsed
 from caesura.runtime.server.http.counting import note_answer
 from caesura.runtime.server.http.errors import JsonAnswer
 from caesura.runtime.server.http.stream import EventStream, errors_sent
+from caesura.runtime.server.keys.sender import sender_of
 from caesura.runtime.server.load.state import State
 from caesura.runtime.server.people import pending_told
 from caesura.tools.people import Pending
@@ -57,14 +58,16 @@ class ChatCompletions:
             if given is not None and await self._is_vllms(self._delegation, request, given):
                 await self._delegated(self._delegation, request, given, send)
                 return
-        with state.gate.enter(request.headers):
+        shown = sender_of(request)
+        with state.gate.enter(shown):
             body = await request.body()
             asked, plan = await _planned(state, body)
-            plan = apart(state, owned(plan, request.headers))
-            run = self._kept.joined(request.headers, body, asked, plan, started)
+            sender = shown.of_user(plan.user)
+            run = self._kept.joined(shown, body, asked, plan, started)
             if run is not None:
                 await self._joined(request, send, asked, plan, run)
                 return
+            plan = with_sender(state, plan, sender)
             numbers = range(plan.choices)
             answers = [answer_of(plan, asked, number) for number in numbers]
             note_answer(request.scope, answers[0].id)
@@ -73,7 +76,7 @@ class ChatCompletions:
                 for answer in answers:
                     own = plan.of_choice(answer.index)
                     session = await sessions.enter_async_context(opened(state, own, answer))
-                    decoding.append(pieces(state, own, session, answer, started, request.headers))
+                    decoding.append(pieces(state, own, session, answer, started, sender))
                 async with aclosing(side_by_side(decoding)) as deltas:
                     await self._send(request, send, asked, plan, answers, deltas)
 

@@ -27,8 +27,6 @@ from caesura.tools.people import Pending
 
 LOGPROBS = "logprobs"
 """Key in a delta of the log probabilities of its text, which a chunk has beside the delta."""
-
-
 Delta = dict[str, Any]
 
 

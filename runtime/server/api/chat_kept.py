@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
 from caesura.runtime.journal.kept import KeptRun
@@ -17,9 +17,9 @@ from caesura.runtime.journal.record import Recorded
 from caesura.runtime.run.plan import Plan
 from caesura.runtime.server.api.chat_answer import Answer, Delta, answer_of
 from caesura.runtime.server.api.chat_request import ChatRequest, make_plan, parse
-from caesura.runtime.server.api.decoding import Numbered, apart, opened, pieces, with_sender
+from caesura.runtime.server.api.decoding import Numbered, opened, pieces, with_sender
 from caesura.runtime.server.http.errors import ApiError
-from caesura.runtime.server.keys.sender import IDEMPOTENCY_KEY, Sender, asker_of
+from caesura.runtime.server.keys.sender import IDEMPOTENCY_KEY, Sender
 from caesura.runtime.server.load.state import State
 from caesura.scheduler.media import has_media
 
@@ -134,7 +134,7 @@ class KeptChats:
         self._runs: dict[str, KeptChat] = {}
 
     def joined(
-        self, headers: Mapping[str, str], body: bytes, asked: ChatRequest, plan: Plan, began: float
+        self, shown: Sender, body: bytes, asked: ChatRequest, plan: Plan, began: float
     ) -> KeptChat | None:
         """Return the run of a request, begun now unless it is under way; None: it has no key.
 
@@ -142,9 +142,9 @@ class KeptChats:
         """
         writer = self._state.journal
         lost = plan.choices > 1 or plan.sampling.logprobs is not None or has_media(plan.messages)
-        if writer is None or lost or not headers.get(IDEMPOTENCY_KEY) or not len(plan.registry):
+        if writer is None or lost or not shown.asker or not len(plan.registry):
             return None
-        run_id = f"chatcmpl-{asker_of(None, headers)[:32]}"
+        run_id = f"chatcmpl-{shown.asker[:32]}"
         digest = hashlib.sha256(body).hexdigest()
         known = self._runs.get(run_id)
         if known is not None:
@@ -157,12 +157,12 @@ class KeptChats:
                 )
             return known
         self._make_room()
-        sender = Sender.of(plan.user, headers, run_id)
+        sender = shown.of_user(plan.user, run_id)
         answer = _answer(plan, asked, run_id, int(time.time()))
         about = {"api": API, "body": body.decode(), "created": answer.created}
-        journal = writer.begin(run_id, about | {"sender": sender.told()})
+        journal = writer.begin(run_id, about | {"sender": sender.to_wire()})
         kept = KeptRun(writer, journal, self._state.people)
-        return self._start(KeptChat(answer, digest, kept), plan, kept, headers, began)
+        return self._start(KeptChat(answer, digest, kept), plan, kept, sender, began)
 
     def resume(self, records: Sequence[Recorded]) -> None:
         """Go on with the runs of completions among those that an ended process has left."""
@@ -174,7 +174,7 @@ class KeptChats:
                 body = str(record.about["body"]).encode()
                 asked = parse(body)
                 plan = make_plan(asked, self._state.engine, self._state.tools, limits)
-                plan = with_sender(plan, Sender.read(record.about["sender"]))
+                sender = Sender.from_wire(record.about["sender"])
                 created = int(record.about["created"])
                 answer = _answer(plan, asked, record.run, created)
             except (ApiError, LookupError, TypeError, ValueError) as error:
@@ -183,7 +183,7 @@ class KeptChats:
                 continue
             kept = KeptRun(self._state.journal, journal, self._state.people, record)
             run = KeptChat(answer, hashlib.sha256(body).hexdigest(), kept)
-            self._start(run, apart(self._state, plan), kept, {}, time.monotonic())
+            self._start(run, plan, kept, sender, time.monotonic())
 
     def delivered(self, run: KeptChat) -> None:
         """Forget a run whose answer or error was sent, unless it goes on elsewhere."""
@@ -204,11 +204,11 @@ class KeptChats:
         run: KeptChat,
         plan: Plan,
         kept: KeptRun,
-        headers: Mapping[str, str],
+        sender: Sender,
         began: float,
     ) -> KeptChat:
         self._runs[run.answer.id] = run
-        run.start(self._deltas(run.answer, plan, kept, headers, began), self._forget)
+        run.start(self._deltas(run.answer, plan, kept, sender, began), self._forget)
         return run
 
     async def _deltas(
@@ -216,14 +216,15 @@ class KeptChats:
         answer: Answer,
         plan: Plan,
         kept: KeptRun,
-        headers: Mapping[str, str],
+        sender: Sender,
         began: float,
     ) -> AsyncGenerator[Delta, None]:
         if kept.given_up is not None:
             raise kept.given_up
         state = self._state
+        plan = with_sender(state, plan, sender)
         async with opened(state, plan, answer, kept) as session:
-            decoding = pieces(state, plan, session, answer, began, headers, kept)
+            decoding = pieces(state, plan, session, answer, began, sender, kept)
             async with aclosing(decoding) as deltas:
                 async for delta in deltas:
                     yield delta

@@ -54,11 +54,7 @@ from caesura.tools.registry import Registry
 
 MAX_CHOICES = 16
 """The most choices of one request; each is a session of the engine."""
-
-
 Role = Literal["system", "developer", "user", "assistant", "tool"]
-
-
 HARMLESS = {
     "metadata",
     "prediction",
@@ -72,8 +68,6 @@ HARMLESS = {
     "store",
 }
 """Fields of OpenAI's and vLLM's that do not change the answer."""
-
-
 NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "add_generation_prompt": (True,),
     "add_special_tokens": (False,),

@@ -19,7 +19,7 @@ from caesura.runtime.server.api.chat_request import ChatRequest, parse, records_
 from caesura.runtime.server.delegation import Delegation
 from caesura.runtime.server.http.connection import parsed
 from caesura.runtime.server.http.errors import ApiError
-from caesura.runtime.server.keys.sender import owner_of
+from caesura.runtime.server.keys.sender import Sender, sender_of
 from caesura.runtime.server.load.metrics import Metrics
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 
@@ -53,7 +53,7 @@ class SplicedChat:
 
         A first turn is read behind its answer only, so that its first token waits for nothing.
         """
-        read = partial(self._read, given=given, headers=request.headers)
+        read = partial(self._read, given=given, sender=sender_of(request))
         body = await request.body()
         follows = _follows_answer(given)
         asked = await parsed(read, body) if follows else None
@@ -71,9 +71,7 @@ class SplicedChat:
 
             await self._delegation.answer(request, _Reading(send, remember).send, spliced)
 
-    def _read(
-        self, body: bytes, given: Mapping[str, Any], headers: Mapping[str, str]
-    ) -> Conversation | None:
+    def _read(self, body: bytes, given: Mapping[str, Any], sender: Sender) -> Conversation | None:
         """Return the conversation, or None if other fields may shape the prompt or the answer."""
         try:
             asked = parse(body)
@@ -82,7 +80,7 @@ class SplicedChat:
         one = asked.n in (None, 1) and asked.parallel_tool_calls is not False
         if not one or asked.continue_final_message or asked.model != self._model:
             return None
-        return _conversation(asked, given, headers)
+        return _conversation(asked, given, sender)
 
     async def _spliced(self, asked: Conversation, given: Mapping[str, Any]) -> bytes | None:
         """Return the body with the prompt's tokens, or None to leave the request as it is."""
@@ -132,9 +130,7 @@ def _follows_answer(given: Mapping[str, Any]) -> bool:
     )
 
 
-def _conversation(
-    asked: ChatRequest, given: Mapping[str, Any], headers: Mapping[str, str]
-) -> Conversation:
+def _conversation(asked: ChatRequest, given: Mapping[str, Any], sender: Sender) -> Conversation:
     records = records_of(asked.messages)
     messages = [
         {**{name: value for name, value in sent.items() if name not in KNOWN and value}, **record}
@@ -146,7 +142,7 @@ def _conversation(
         tool_choice="none" if asked.tool_choice == "none" else "auto",
         template=asked.template(),
         cache_salt=asked.cache_salt,
-        asker=owner_of(asked.user, headers),
+        owner=sender.of_user(asked.user).owner,
     )
     return Conversation(tuple(messages), spec, asked.sampling())
 

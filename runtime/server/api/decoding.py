@@ -5,7 +5,7 @@ The choices of a request are decoded side by side: `n` sessions over one prompt.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,7 +20,7 @@ from caesura.runtime.run.loop import run
 from caesura.runtime.run.media import Pictures, count_pictures
 from caesura.runtime.run.plan import Plan
 from caesura.runtime.server.keys.key import salted
-from caesura.runtime.server.keys.sender import Sender, asker_of, origin_of, owner_of
+from caesura.runtime.server.keys.sender import Sender
 from caesura.runtime.server.load.state import State
 from caesura.runtime.supervision.supervisor import until_alive
 from caesura.scheduler.messages import Message
@@ -29,11 +29,7 @@ from caesura.tools.dispatcher import Dispatcher
 from caesura.tools.result import ResultLimits
 
 Piece = TypeVar("Piece")
-
-
 Delta = dict[str, Any]
-
-
 Numbered = tuple[int, Delta]
 """A delta, and the number of the choice that it belongs to."""
 
@@ -61,28 +57,15 @@ class Answering(Protocol[Piece]):
         ...
 
 
-def owned(plan: Plan, headers: Mapping[str, str], name: str = "") -> Plan:
-    """Return the plan for a session whose answers only the same sender can continue.
+def with_sender(state: State, plan: Plan, sender: Sender) -> Plan:
+    """Return the plan of a session whose answers only the same sender can continue.
 
-    `name` is the session's name for sub-agents, unless a header says another. Raises `ApiError`
-    for a header that is too long.
+    Where keys are apart, its prefix cache is its key's alone.
     """
-    owner, origin = owner_of(plan.user, headers), origin_of(headers, name)
-    return replace(plan, spec=replace(plan.spec, asker=owner, origin=origin))
-
-
-def with_sender(plan: Plan, sender: Sender) -> Plan:
-    """Return the plan with a sender that was found before."""
-    spec = replace(plan.spec, asker=sender.owner, origin=sender.origin)
-    return replace(plan, spec=spec, asker=sender.asker)
-
-
-def apart(state: State, plan: Plan) -> Plan:
-    """Return the plan of a session whose prefix cache is its key's alone, where keys are apart."""
-    if not state.door.is_apart:
-        return plan
-    salt = salted(plan.spec.origin.tenant, plan.spec.cache_salt)
-    return replace(plan, spec=replace(plan.spec, cache_salt=salt))
+    spec = replace(plan.spec, owner=sender.owner, origin=sender.origin)
+    if state.door.is_apart:
+        spec = replace(spec, cache_salt=salted(sender.tenant, spec.cache_salt))
+    return replace(plan, spec=spec)
 
 
 async def decode(
@@ -90,13 +73,13 @@ async def decode(
     plan: Plan,
     session: EngineSession,
     name: str,
-    headers: Mapping[str, str],
+    sender: Sender,
     kept: KeptRun | None = None,
 ) -> AsyncGenerator[RunEvent, None]:
     """Run the plan to its end, and yield the run's events.
 
-    `name` is the id of the answer, which the traces and questions to people tell. `headers` are
-    those of the request. `kept` is the run's journal, if it has one. Raises what
+    `name` is the id of the answer, which the traces and questions to people tell. `kept` is the
+    run's journal, if it has one. Raises what
     `caesura.runtime.run.loop.run` raises, and `MediaRefused`.
     """
     rules = state.engine.media_rules
@@ -105,13 +88,13 @@ async def decode(
     trace = None
     if state.tracing is not None:
         model = plan.spec.adapter or state.engine.model
-        trace = state.tracing.run(model, response=name, came_with=headers)
+        trace = state.tracing.run(model, response=name, came_with=sender.trace)
         session = trace.session(session)
     tool_run = ToolRun(
         Scope(name),
         conversation=plan.conversation,
-        asker=plan.asker or asker_of(plan.user, headers) or ("" if kept is None else kept.asker),
-        tenant=plan.spec.origin.tenant,
+        asker=sender.asker or ("" if kept is None else kept.asker),
+        tenant=sender.tenant,
         usable=partial(until_alive, state.engine),
         results=ResultLimits.of_model(state.engine.count_tokens, state.engine.context_tokens),
         on_call=None if trace is None else trace.call,
@@ -140,7 +123,7 @@ async def decode(
                     state.audit.observe(event, tool_run.tenant, name, tool_run.log)
                 if isinstance(event, TurnEnded) and state.gate.quotas:
                     tokens = event.prompt_tokens + event.completion_tokens
-                    state.gate.quotas.spend(headers, tokens)
+                    state.gate.quotas.spend(sender, tokens)
                 yield event
 
 
@@ -166,7 +149,7 @@ async def pieces(
     session: EngineSession,
     answer: Answering[Piece],
     started: float,
-    headers: Mapping[str, str],
+    sender: Sender,
     kept: KeptRun | None = None,
 ) -> AsyncGenerator[Piece, None]:
     """Run the plan to its end; yield the answer's pieces as they come.
@@ -174,7 +157,7 @@ async def pieces(
     `started` is the time at which the request came, by `time.monotonic`.
     """
     waiting = True
-    events = decode(state, plan, session, answer.id, headers, kept)
+    events = decode(state, plan, session, answer.id, sender, kept)
     try:
         async with aclosing(events):
             async for event in events:

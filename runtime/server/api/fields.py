@@ -26,20 +26,10 @@ from caesura.scheduler.messages import Sampling, TextFormat
 
 MAX_MESSAGES = 65_536
 """Parsing a message holds Python's GIL for some microseconds, so the number needs a bound."""
-
-
 MAX_TOOLS = 4_096
-
-
 MAX_NAME_CHARACTERS = 128
-
-
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS)]
-
-
 NotEmpty = Annotated[str, Field(min_length=1)]
-
-
 Priority = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 """Where vLLM schedules by priority; larger integers cannot be sent to the engine."""
 
@@ -64,15 +54,9 @@ def _listed(value: object) -> object:
 
 Listed = BeforeValidator(_listed)
 """Marks a list that may be sent as null, which is an empty list, or as one text."""
-
-
 MAX_CHOICE_TEXTS = 1024
-
-
 MAX_PATTERN_CHARACTERS = 65_536
 """The longest regular expression or grammar; compiling one takes time that grows with it."""
-
-
 Pattern = Annotated[str, Field(min_length=1, max_length=MAX_PATTERN_CHARACTERS)]
 
 
@@ -180,21 +164,11 @@ class AllowedChoice(Part):
 
 
 ToolChoice = NamedChoice | AllowedChoice
-
-
 MAX_TOP_LOGPROBS = 20
-
-
 MAX_STOPS = 64
 """Each stop text is looked for at every token, in the engine too."""
-
-
 MAX_BAD_WORDS = 1_024
-
-
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
-
-
 Penalty = Annotated[FiniteFloat, Field(ge=-2, le=2)]
 
 

@@ -25,28 +25,23 @@ from caesura.runtime.events import RunEvent
 from caesura.runtime.run.fold import RunTally
 from caesura.runtime.run.plan import Plan
 from caesura.runtime.server.api.chat_request import make_plan
-from caesura.runtime.server.api.decoding import apart, opened, owned, pieces
+from caesura.runtime.server.api.decoding import opened, pieces, with_sender
 from caesura.runtime.server.api.messages_request import Block, MessagesRequest, answer_record, parse
 from caesura.runtime.server.delegation import Delegation
 from caesura.runtime.server.http.connection import parsed
 from caesura.runtime.server.http.counting import note_answer
 from caesura.runtime.server.http.errors import JsonAnswer
 from caesura.runtime.server.http.stream import EventStream, errors_sent, typed_event
+from caesura.runtime.server.keys.sender import sender_of
 from caesura.runtime.server.load.state import State
 from caesura.runtime.server.people import pending_told
 from caesura.scheduler.messages import Message
 from caesura.tools.people import Pending
 
 Event = dict[str, Any]
-
-
 PING: Event = {"type": "ping"}
-
-
 DIRECT = {"caller": {"type": "direct"}}
 """Who makes a call: the model itself, not code of its own."""
-
-
 NO_USAGE = dict.fromkeys(("cache_creation", "inference_geo", "server_tool_use", "service_tier"))
 """Required fields of Anthropic's usage that say nothing here."""
 
@@ -270,15 +265,17 @@ class Messages:
         if self._delegation is not None and await self._is_vllms(self._delegation, request):
             await self._delegation.answer(request, send)
             return
-        with state.gate.enter(request.headers):
+        shown = sender_of(request)
+        with state.gate.enter(shown):
             asked, plan = await parsed(self._planned, await request.body())
-            plan = apart(state, owned(plan, request.headers))
+            sender = shown.of_user(plan.user)
+            plan = with_sender(state, plan, sender)
             thinks = asked.thinking is None or asked.thinking.type != "disabled"
             tools = plan.client_tools
             answer = Answer(asked.model, tools, pausing=plan.spec.pausing, thinks=thinks)
             note_answer(request.scope, answer.id)
             async with opened(state, plan, answer) as session:
-                decoding = pieces(state, plan, session, answer, started, request.headers)
+                decoding = pieces(state, plan, session, answer, started, sender)
                 async with aclosing(decoding) as events:
                     if asked.stream:
                         await _stream(state, request, send, plan, answer, events)

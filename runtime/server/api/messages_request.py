@@ -38,8 +38,6 @@ from caesura.runtime.server.http.errors import NO_THREADS, invalid
 
 BILLING = "x-anthropic-billing-header"
 """Claude Code begins a block of `system` with this, and the rest of it differs in each request."""
-
-
 HARMLESS = {
     "billing_policy",
     "cache_control",
@@ -50,15 +48,9 @@ HARMLESS = {
     "workspace_id",
 }
 """Fields of Anthropic's that do not change the answer."""
-
-
 NEUTRAL: Mapping[str, tuple[object, ...]] = {"mcp_servers": ([],), "speed": ("standard",)}
 """Unsupported fields, and the values with which they change nothing; null always does."""
-
-
 _THINKING = ("thinking", "redacted_thinking")
-
-
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     "text": ("text",),
     "tool_use": ("id", "name", "input"),
@@ -67,8 +59,6 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(_THINKING, ()),
 }
 """The types of blocks, and the fields that each must have."""
-
-
 _ALLOWED: Mapping[str, tuple[str, ...]] = {
     "user": ("text", "tool_result", "image"),
     "assistant": ("text", "tool_use", *_THINKING),

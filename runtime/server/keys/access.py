@@ -19,46 +19,26 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.key import (
-    SCOPE,
     Key,
     Reach,
     encoded,
     keys_of,
-    tenant_of,
 )
 from caesura.runtime.server.keys.quota import Quotas
 from caesura.runtime.server.keys.rules import Role, asked_for, least_role
-from caesura.runtime.server.keys.sender import authorization_of, shown_key
+from caesura.runtime.server.keys.sender import SENDER, Sender, found_sender, sender_of
 
 HEALTH = "/health"
-
-
 READY = "/ready"
-
-
 PROBES = frozenset({HEALTH, READY})
 """What probes ask for, under any name of the server and without a key."""
-
-
 LOOPBACK_NAME = "localhost"
-
-
 JSON = "application/json"
-
-
 _NAME_CHARACTERS = frozenset(string.ascii_lowercase + string.digits + "-._")
-
-
 _MAX_SHOWN_CHARACTERS = 100
-
-
 ApiKeys = str | Collection[str | Key] | None
-
-
 _NOBODY = "nobody"
 """The reach of a request without a key, to a server with keys: no record has this tenant."""
-
-
 Check = Callable[[HTTPConnection], None]
 """Raises `ApiError` for a request that may not be answered."""
 
@@ -75,7 +55,7 @@ class Door:
     ) -> None:
         """Create it; raises `UsageError` as `access_check` does, and for an empty key."""
         keys = keys_of(api_key)
-        self.check: Check = access_check(keys, allowed_hosts, allowed_origins)
+        self._check = access_check(keys, allowed_hosts, allowed_origins)
         self.names = {key.tenant: key.who for key in keys or ()}
         """The names of keys for logs, by tenant."""
         self.quotas = Quotas(keys or ())
@@ -83,42 +63,50 @@ class Door:
         """Whether no key finds another one's prompts in the prefix cache."""
         self._keys = None if keys is None else {key.tenant: key for key in keys}
 
-    def key_of(self, headers: Mapping[str, str]) -> Key | None:
-        """Return the key of a request, or None for a request without a key of this server."""
-        return (self._keys or {}).get(tenant_of(shown_key(headers)))
+    def sender(self, headers: Mapping[str, str]) -> Sender:
+        """Return the sender that a request's headers show."""
+        return found_sender(headers, self._keys or {})
+
+    def check(self, request: HTTPConnection) -> None:
+        """Find who sent a request, for its scope; raise `ApiError` if it may not be answered."""
+        request.scope[SENDER] = self.sender(request.headers)
+        self._check(request)
 
     def check_route(self, request: HTTPConnection) -> None:
-        """Raise `ApiError` 403 if the request has a key of this server whose role is too low."""
-        self.check_role(request, least_role(request.scope), asked_for(request.scope))
+        """Raise `ApiError` 403 if the request has a key of this server whose role is too low.
 
-    def check_role(self, request: HTTPConnection, least: Role, what: str) -> None:
-        """Raise `ApiError` 403 if the request has a key of this server, of a role below `least`.
+        It is of a route that `check` does not guard.
+        """
+        sender = self.sender(request.headers)
+        self.check_role(sender, least_role(request.scope), asked_for(request.scope))
+
+    def check_role(self, sender: Sender, least: Role, what: str) -> None:
+        """Raise `ApiError` 403 if the sender has a key of this server, of a role below `least`.
 
         `what` is what it asks for.
         """
-        key = self.key_of(request.headers)
-        if key is not None:
-            check_role(key, least, what)
+        if sender.key is not None:
+            check_role(sender.key, least, what)
 
-    def reach(self, headers: Mapping[str, str], least: Role = Role.ADMIN) -> Reach:
-        """Return the tenant whose records a request may use, or None if it may use everybody's.
+    def reach(self, sender: Sender, least: Role = Role.ADMIN) -> Reach:
+        """Return the tenant whose records a sender may use, or None if it may use everybody's.
 
         A key with the role `least` or a higher one may use everybody's, and so may every request
         to a server without keys.
         """
         if self._keys is None:
             return None
-        key = self.key_of(headers)
+        key = sender.key
         has = Role.CLIENT if key is None or key.role is None else key.role
-        return None if has >= least else tenant_of(shown_key(headers)) or _NOBODY
+        return None if has >= least else sender.tenant or _NOBODY
 
-    def signature(self, headers: Mapping[str, str], claimed: str) -> str:
-        """Return the name under which a request decides for a person.
+    def signature(self, sender: Sender, claimed: str) -> str:
+        """Return the name under which a sender decides for a person.
 
         It is the key's name. Without a name, an administrator and a server without keys believe
         the name that the request claims, and others sign with the begin of their key's digest.
         """
-        key = self.key_of(headers)
+        key = sender.key
         if key is None or (not key.name and key.role is Role.ADMIN):
             return claimed
         return key.who
@@ -167,21 +155,17 @@ def access_check(
 
 
 def _authentication(keys: Iterable[Key]) -> Check:
-    """Return a check that requires a key whose role suffices, except on routes that hold no data.
-
-    The request's scope then holds its key.
-    """
+    """Return a check that requires a key whose role suffices, but for routes without data."""
     expected = [(encoded(key.secret), key) for key in keys]
 
     def authenticate(request: HTTPConnection) -> None:
-        scheme, _, _ = (authorization_of(request.headers) or "").partition(" ")
-        given = encoded(shown_key(request.headers))
+        shown = sender_of(request).shown
+        given = encoded(shown.key)
         # The comparison takes constant time, so its duration reveals no prefix of the key.
         known = [key for each, key in expected if hmac.compare_digest(given, each)]
         least = least_role(request.scope)
-        if known and scheme.lower() == "bearer":
+        if known and shown.scheme == "bearer":
             check_role(known[0], least, asked_for(request.scope))
-            request.scope[SCOPE] = known[0]
         elif least is not Role.OPEN:
             raise ApiError(
                 401,
@@ -225,9 +209,9 @@ def _own_names(allowed_hosts: Iterable[str], origins: frozenset[str]) -> Check:
     return refuse_foreign
 
 
-def sends_json(headers: Mapping[str, str]) -> bool:
+def sends_json(request: HTTPConnection) -> bool:
     """Return whether the headers of a request say that its body is JSON."""
-    return headers.get("Content-Type", "").partition(";")[0].strip().lower() == JSON
+    return request.headers.get("Content-Type", "").partition(";")[0].strip().lower() == JSON
 
 
 class JsonOnly:
@@ -241,9 +225,9 @@ class JsonOnly:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, if its body is JSON."""
-        headers = HTTPConnection(scope).headers
-        if not sends_json(headers):
-            said = headers.get("Content-Type")
+        request = HTTPConnection(scope)
+        if not sends_json(request):
+            said = request.headers.get("Content-Type")
             raise ApiError(
                 415,
                 f"The body's Content-Type is {_shown(said) if said else 'missing'}: send {JSON}.",

@@ -11,8 +11,6 @@ from caesura.runtime.errors import UsageError
 from caesura.runtime.server.keys.rules import ROLES, Role
 
 DEFAULT_WEIGHT = 1.0
-SCOPE = "caesura.key"
-"""Where a request's scope holds its `Key`."""
 MAX_NAME_CHARACTERS = 64
 Reach = str | None
 """The tenant whose records may be used, or None for everybody's."""

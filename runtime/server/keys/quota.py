@@ -4,7 +4,7 @@ Answers tell a key what is left of its limits.
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from math import ceil, inf
 
@@ -13,15 +13,11 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caesura.runtime.server.http.errors import ApiError
-from caesura.runtime.server.keys.key import Key, tenant_of
-from caesura.runtime.server.keys.sender import shown_key
+from caesura.runtime.server.keys.key import Key
+from caesura.runtime.server.keys.sender import Sender, sender_of
 
 MINUTE = 60.0
-
-
 CODE = "rate_limit_exceeded"
-
-
 IN_FLIGHT_RETRY_SECONDS = 1.0
 
 
@@ -132,26 +128,26 @@ class Quotas:
         """Return the number of keys with limits."""
         return len(self._of)
 
-    def of(self, headers: Mapping[str, str]) -> Quota | None:
-        """Return the quota of a request's key, or None if it has no limits."""
-        return self._of.get(tenant_of(shown_key(headers)))
+    def of(self, sender: Sender) -> Quota | None:
+        """Return the quota of a sender's key, or None if it has no limits."""
+        return None if sender.key is None else self._of.get(sender.key.tenant)
 
-    def begin(self, headers: Mapping[str, str]) -> Quota | None:
+    def begin(self, sender: Sender) -> Quota | None:
         """Begin a request; return what its end is told, if anything. Raises `ApiError` 429."""
-        quota = self.of(headers)
+        quota = self.of(sender)
         refusal = None if quota is None else quota.begin(self._clock())
         if refusal is not None:
             raise refusal.error()
         return quota
 
-    def spend(self, headers: Mapping[str, str], tokens: int) -> None:
-        """Count tokens of a request's key."""
-        if (quota := self.of(headers)) is not None:
+    def spend(self, sender: Sender, tokens: int) -> None:
+        """Count tokens of a sender's key."""
+        if (quota := self.of(sender)) is not None:
             quota.spend(tokens, self._clock())
 
-    def told(self, headers: Mapping[str, str]) -> dict[str, str]:
+    def headers(self, sender: Sender) -> dict[str, str]:
         """Return the headers of an answer that tell what is left."""
-        quota = self.of(headers)
+        quota = self.of(sender)
         return {} if quota is None else quota.headers(self._clock())
 
 
@@ -167,12 +163,11 @@ class LimitsTold:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = HTTPConnection(scope).headers
 
         async def told(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(raw=message["headers"])
-                headers.update(self._quotas.told(given))
+                headers.update(self._quotas.headers(sender_of(HTTPConnection(scope))))
                 message = {**message, "headers": headers.raw}
             await send(message)
 

@@ -1,77 +1,146 @@
-"""Who sent a request: to whom approvals and remembered answers are bound, and for fair shares."""
+"""Who sent a request: found once, at the door, from the headers.
+
+Approvals and remembered answers are bound to the sender, and fair shares and limits are counted
+for it.
+"""
 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+from starlette.requests import HTTPConnection
 
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.http.returning import PARENT, SESSION
-from caesura.runtime.server.keys.key import UNDECODABLE, tenant_of
+from caesura.runtime.server.keys.key import UNDECODABLE, Key, tenant_of
 from caesura.scheduler.admission.programs import MAX_NAME_CHARACTERS, Origin
 
+SENDER = "caesura.sender"
+"""Where a request's scope holds its `Sender`."""
 IDEMPOTENCY_KEY = "Idempotency-Key"
 XARGS = "vllm_xargs"
 """The field of vLLM's own routes that becomes `extra_args`."""
+_TRACE = ("traceparent", "tracestate")
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What the headers of a request show of its sender, as it was written."""
+
+    authorization: str | None = None
+    idempotency_key: str | None = None
+    """A text that the client chooses, and repeats whenever it repeats this request."""
+    session: str = ""
+    parent: str = ""
+
+    @property
+    def key(self) -> str:
+        """The API key, or an empty text."""
+        _, _, shown = (self.authorization or "").partition(" ")
+        # Headers are read as Latin-1, whose own white space may be a part of a character of UTF-8.
+        return shown.encode("latin-1").strip().decode(errors=UNDECODABLE)
+
+    @property
+    def scheme(self) -> str:
+        """The scheme in front of the key, in lower case."""
+        return (self.authorization or "").partition(" ")[0].lower()
+
+    def asker(self, user: str | None) -> str:
+        """Return a digest of key, user and idempotency key; empty if the last two are missing.
+
+        The API key does not suffice alone, since all clients share one key.
+        """
+        if not user and not self.idempotency_key:
+            return ""
+        text = ["http", self.authorization, user or None, self.idempotency_key or None]
+        return _digest(text)
+
+    def owner(self, user: str | None) -> str:
+        """Return a digest of the API key and OpenAI's field `user`; empty without both."""
+        if not user and not self.authorization:
+            return ""
+        return _digest(["owner", self.authorization, user or None])
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Who sent a request, as digests, and where it comes from. Keys are never kept."""
+    """Who sent a request, as digests, and where it comes from. API keys are never written.
 
-    asker: str
+    The sender of a run that a later process goes on with has no key.
+    """
+
+    asker: str = ""
     """For questions to people."""
-    owner: str
-    """For continuing from the tokens of an answer."""
-    origin: Origin
+    owner: str = ""
+    """For continuing from the tokens of an answer: only a later request of the same owner does."""
+    origin: Origin = field(default_factory=Origin)
+    """For fair shares."""
+    key: Key | None = field(default=None, repr=False)
+    """The key of this server that the request shows."""
+    trace: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The headers that name the span which the request belongs to."""
+    shown: _Shown = field(default_factory=_Shown, repr=False)
 
-    @classmethod
-    def of(cls, user: str | None, headers: Mapping[str, str], name: str) -> "Sender":
-        """Return the sender of a request; `name` is the session's. Raises `ApiError`."""
-        return cls(asker_of(user, headers), owner_of(user, headers), origin_of(headers, name))
+    @property
+    def tenant(self) -> str:
+        """The digest of the API key that the request shows, or an empty text."""
+        return self.origin.tenant
 
-    def told(self) -> dict[str, Any]:
+    def of_user(self, user: str | None, session: str = "") -> "Sender":
+        """Return the sender of a request whose body names a `user`, with the session of its run.
+
+        The session is the one that the headers name, or `session`. Raises `ApiError` for a name
+        that is too long.
+        """
+        shown = self.shown
+        for header, text in ((SESSION, shown.session), (PARENT, shown.parent)):
+            if len(text) > MAX_NAME_CHARACTERS:
+                raise invalid(
+                    f"The header {header} has {len(text)} characters: send at most"
+                    f" {MAX_NAME_CHARACTERS}."
+                )
+        origin = Origin(self.tenant, shown.session or session, shown.parent)
+        return replace(self, asker=shown.asker(user), owner=shown.owner(user), origin=origin)
+
+    def to_wire(self) -> dict[str, Any]:
         """Return the sender for the journal."""
-        return asdict(self)
+        return {"asker": self.asker, "owner": self.owner, "origin": asdict(self.origin)}
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> "Sender":
+    def from_wire(cls, told: Mapping[str, Any]) -> "Sender":
         """Return the sender that a journal tells of."""
         return cls(str(told["asker"]), str(told["owner"]), Origin(**told["origin"]))
 
 
-def authorization_of(headers: Mapping[str, str]) -> str | None:
-    """Return the header `Authorization`, or one with the key in Anthropic's `x-api-key`."""
-    key = headers.get("x-api-key")
-    return headers.get("Authorization") or (f"Bearer {key}" if key else None)
+def found_sender(headers: Mapping[str, str], keys: Mapping[str, Key]) -> Sender:
+    """Return the sender that a request's headers show; `keys` are those of the server, by tenant.
 
-
-def shown_key(headers: Mapping[str, str]) -> str:
-    """Return the API key that a request shows, as it was written, or an empty text."""
-    _, _, shown = (authorization_of(headers) or "").partition(" ")
-    # Headers are read as Latin-1, whose own white space may be a part of a character of UTF-8.
-    return shown.encode("latin-1").strip().decode(errors=UNDECODABLE)
-
-
-def tenant_in(headers: Mapping[str, str]) -> str:
-    """Return the tenant of a request: a digest of the API key that it shows, or an empty text."""
-    return tenant_of(shown_key(headers))
-
-
-def origin_of(headers: Mapping[str, str], name: str = "") -> Origin:
-    """Return a request's origin; `name` is the session's name unless a header says another.
-
-    Raises `ApiError` for a name that is too long.
+    Its API key is in `Authorization`, or in Anthropic's `x-api-key`.
     """
-    named, parent = headers.get(SESSION, ""), headers.get(PARENT, "")
-    for header, text in ((SESSION, named), (PARENT, parent)):
-        if len(text) > MAX_NAME_CHARACTERS:
-            raise invalid(
-                f"The header {header} has {len(text)} characters: send at most"
-                f" {MAX_NAME_CHARACTERS}."
-            )
-    return Origin(tenant_in(headers), named or name, parent)
+    key = headers.get("x-api-key")
+    shown = _Shown(
+        headers.get("Authorization") or (f"Bearer {key}" if key else None),
+        headers.get(IDEMPOTENCY_KEY),
+        headers.get(SESSION, ""),
+        headers.get(PARENT, ""),
+    )
+    tenant = tenant_of(shown.key)
+    return Sender(
+        shown.asker(None),
+        shown.owner(None),
+        Origin(tenant),
+        keys.get(tenant),
+        {name: text for name, text in headers.items() if name.lower() in _TRACE},
+        shown,
+    )
+
+
+def sender_of(request: HTTPConnection) -> Sender:
+    """Return the sender of a request that has passed the door."""
+    sender: Sender = request.scope[SENDER]
+    return sender
 
 
 def with_origin(body: bytes, origin: Origin) -> bytes:
@@ -95,26 +164,5 @@ def with_origin(body: bytes, origin: Origin) -> bytes:
     return json.dumps({**data, XARGS: {**(given or {}), **told}}).encode()
 
 
-def asker_of(user: str | None, headers: Mapping[str, str]) -> str:
-    """Return a digest of the sender, or an empty text if neither the header nor `user` is set.
-
-    `user` is OpenAI's field. The header `Idempotency-Key` holds a text that the client chooses
-    and repeats whenever it repeats this request. The API key is part of the digest. It does not
-    suffice alone, since all clients share one key.
-    """
-    key = headers.get(IDEMPOTENCY_KEY)
-    if not user and not key:
-        return ""
-    text = json.dumps(["http", authorization_of(headers), user or None, key or None])
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def owner_of(user: str | None, headers: Mapping[str, str]) -> str:
-    """Return a digest of the API key and OpenAI's field `user`; empty without both.
-
-    Only a later request of the same owner continues from the tokens of an answer.
-    """
-    key = authorization_of(headers)
-    if not user and not key:
-        return ""
-    return hashlib.sha256(json.dumps(["owner", key, user or None]).encode()).hexdigest()
+def _digest(parts: list[str | None]) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

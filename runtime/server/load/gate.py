@@ -1,12 +1,13 @@
 """The bound on concurrent requests."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from prometheus_client import Gauge
 
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.quota import Quotas
+from caesura.runtime.server.keys.sender import Sender
 from caesura.runtime.server.load.queue_bound import QueueBound
 
 
@@ -38,19 +39,18 @@ class Gate:
         self._count = 0
 
     @contextmanager
-    def enter(self, headers: Mapping[str, str]) -> Iterator[None]:
+    def enter(self, sender: Sender) -> Iterator[None]:
         """Hold one place while the context lasts; raise `ApiError` 429 if there is none.
 
-        There is none if all are taken, or if the request would wait for too long. `headers` are
-        those of the request, by which its key's limits are found. Raises `ApiError` 503 while the
-        server takes no new work.
+        There is none if all are taken, if the request would wait for too long, or if a limit of its
+        sender's key is reached. Raises `ApiError` 503 while the server takes no new work.
         """
         self._check()
         refused = self._queue.refusal(self._count, self._capacity)
         if refused is not None:
             again = {"Retry-After": str(refused.retry_seconds)}
             raise ApiError(429, refused.message, code=refused.code, headers=again)
-        quota = self.quotas.begin(headers) if self.quotas else None
+        quota = self.quotas.begin(sender) if self.quotas else None
         self._queue.admitted()
         self._count += 1
         self._in_flight.set(self._count)

@@ -1,7 +1,7 @@
 """Counting the tokens of a prompt, and compacting a conversation to a summary by the model."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -10,8 +10,9 @@ from caesura.runtime.events import UsageCount
 from caesura.runtime.run.plan import Plan
 from caesura.runtime.run.transcript import digest
 from caesura.runtime.server.api.chat_request import adapter_of
-from caesura.runtime.server.api.decoding import apart, decode, owned
+from caesura.runtime.server.api.decoding import decode, with_sender
 from caesura.runtime.server.http.errors import invalid
+from caesura.runtime.server.keys.sender import Sender
 from caesura.runtime.server.load.state import State
 from caesura.runtime.server.responses import ids
 from caesura.runtime.server.responses.messages import compaction, messages_of, with_instructions
@@ -34,11 +35,11 @@ async def counted_tokens(
     state: State,
     asked: TokenCountRequest,
     given: Sequence[Item],
-    headers: Mapping[str, str],
+    sender: Sender,
 ) -> int:
     """Return the number of tokens of the prompt of a request; raise `ApiError`."""
     adapter_of(asked.model or state.engine.model, state.engine)
-    reach = responses.reach(headers)
+    reach = responses.reach(sender)
     items = await responses.library.resolved(given, reach)
     history = await responses.library.history(asked, {}, reach)
     offer = offered(asked, state.tools, state.people)
@@ -56,14 +57,14 @@ async def compacted(
     state: State,
     asked: CompactRequest,
     given: Sequence[Item],
-    headers: Mapping[str, str],
+    sender: Sender,
 ) -> dict[str, Any]:
     """Return the messages of the user, and a summary that the model writes of all of them.
 
     Raises `ApiError`, and what the run raises.
     """
     adapter = adapter_of(asked.model, state.engine)
-    reach = responses.reach(headers)
+    reach = responses.reach(sender)
     items = await responses.library.resolved(given, reach)
     history = await responses.library.history(asked, {}, reach)
     own = messages_of(items, history.messages)
@@ -72,7 +73,7 @@ async def compacted(
     question: Message = {"role": "user", "content": SUMMARISE}
     messages = with_instructions(asked.instructions, [*history.messages, *own, question])
     response_id = ids.new_id(ids.RESPONSE)
-    summary, usage = await _summary(state, messages, adapter, response_id, headers)
+    summary, usage = await _summary(state, messages, adapter, response_id, sender.of_user(None))
     return {
         "id": response_id,
         "object": "response.compaction",
@@ -87,7 +88,7 @@ async def _summary(
     messages: list[Message],
     adapter: str | None,
     name: str,
-    headers: Mapping[str, str],
+    sender: Sender,
 ) -> tuple[str, dict[str, Any]]:
     """Return the model's answer to the messages, and the token counts."""
     sampling = Sampling()
@@ -104,10 +105,10 @@ async def _summary(
     text: list[str] = []
     count = UsageCount()
     cached = 0
-    plan = apart(state, owned(plan, headers))
+    plan = with_sender(state, plan, sender)
     session = state.engine.open(plan.spec)
     try:
-        async with aclosing(decode(state, plan, session, name, headers)) as events:
+        async with aclosing(decode(state, plan, session, name, sender)) as events:
             async for event in events:
                 count.take(event)
                 if isinstance(event, TextDelta):

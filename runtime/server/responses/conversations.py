@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 from caesura.runtime.server.http.counting import note_answer
 from caesura.runtime.server.http.errors import ApiError, JsonAnswer, invalid
 from caesura.runtime.server.keys.access import JsonOnly
-from caesura.runtime.server.keys.sender import tenant_in
+from caesura.runtime.server.keys.sender import sender_of
 from caesura.runtime.server.responses import ids
 from caesura.runtime.server.responses.items import items_of
 from caesura.runtime.server.responses.routes import page
@@ -82,7 +82,7 @@ class _Handlers:
             ids.new_id(ids.CONVERSATION),
             int(time.time()),
             asked.metadata or {},
-            tenant_in(request.headers),
+            sender_of(request).tenant,
         )
         await self._library.read(self._store.put_conversation, made, items)
         note_answer(request.scope, made.id)
@@ -100,7 +100,7 @@ class _Handlers:
 
     async def delete(self, request: Request) -> Response:
         conversation = await self._conversation(request)
-        reach = self._responses.reach(request.headers)
+        reach = self._responses.reach(sender_of(request))
         await self._library.read(self._store.delete_conversation, conversation.id, reach)
         told = {"id": conversation.id, "object": "conversation.deleted", "deleted": True}
         return JsonAnswer(told)
@@ -113,7 +113,7 @@ class _Handlers:
         conversation = await self._conversation(request)
         asked = parsed_as(NewItems, await request.body())
         items = await self._new_items(request, asked.items)
-        reach = self._responses.reach(request.headers)
+        reach = self._responses.reach(sender_of(request))
         await self._library.read(self._store.add_items, conversation.id, items, reach)
         return JsonAnswer(page(items, {"order": "asc"}))
 
@@ -127,7 +127,7 @@ class _Handlers:
     async def delete_item(self, request: Request) -> Response:
         conversation = await self._conversation(request)
         item_id = request.path_params["item_id"]
-        delete, reach = self._store.delete_item, self._responses.reach(request.headers)
+        delete, reach = self._store.delete_item, self._responses.reach(sender_of(request))
         try:
             await self._library.read(delete, conversation.id, item_id, reach)
         except NotStored:
@@ -135,12 +135,12 @@ class _Handlers:
         return JsonAnswer(conversation.public())
 
     async def _items(self, request: Request) -> list[Item]:
-        reach = self._responses.reach(request.headers)
+        reach = self._responses.reach(sender_of(request))
         return await self._library.conversation_items(request.path_params["id"], reach)
 
     async def _conversation(self, request: Request) -> Conversation:
         conversation_id = request.path_params["id"]
-        reach = self._responses.reach(request.headers)
+        reach = self._responses.reach(sender_of(request))
         try:
             return await self._library.read(self._store.conversation, conversation_id, reach)
         except NotStored:
@@ -152,7 +152,7 @@ class _Handlers:
             ) from None
 
     async def _new_items(self, request: Request, given: Any) -> list[Item]:
-        reach = self._responses.reach(request.headers)
+        reach = self._responses.reach(sender_of(request))
         items = await self._library.resolved(items_of(given, "items"), reach)
         if len(items) > MAX_NEW_ITEMS:
             message = f"items has {len(items)} items; at most {MAX_NEW_ITEMS} are allowed."

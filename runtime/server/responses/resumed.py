@@ -80,7 +80,7 @@ class Begun:
     def told(self) -> dict[str, Any]:
         """Return what the journal of the run begins with."""
         history = {"messages": list(self.history.messages), "items": list(self.history.items)}
-        told = {"api": API, "history": history, "sender": self.sender.told()}
+        told = {"api": API, "history": history, "sender": self.sender.to_wire()}
         return told | {"first": self.first.told()}
 
     @classmethod
@@ -89,7 +89,7 @@ class Begun:
         about = record.about
         try:
             history = History(about["history"]["messages"], about["history"]["items"])
-            return cls(Attended.read(about["first"]), history, Sender.read(about["sender"]))
+            return cls(Attended.read(about["first"]), history, Sender.from_wire(about["sender"]))
         except (LookupError, TypeError, ValueError) as error:
             raise BadJournal(
                 f"the first entry of the journal of {record.run} makes no sense: {str(error)[:200]}"

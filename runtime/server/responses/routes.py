@@ -15,6 +15,7 @@ from caesura.runtime.server.http.counting import count_as, note_answer
 from caesura.runtime.server.http.errors import JsonAnswer, invalid
 from caesura.runtime.server.http.stream import EventStream, Streamed
 from caesura.runtime.server.keys.access import JsonOnly
+from caesura.runtime.server.keys.sender import sender_of
 from caesura.runtime.server.load.state import State
 from caesura.runtime.server.responses.compact import compacted, counted_tokens
 from caesura.runtime.server.responses.output import events_again
@@ -57,7 +58,7 @@ class ResponseHandlers:
         A response that is not in the background is cancelled when its client leaves.
         """
         asked, items = await parsed(parse, await request.body())
-        part, run = await self._responses.create(asked, items, request.headers)
+        part, run = await self._responses.create(asked, items, sender_of(request))
         note_answer(request.scope, part.id)
         try:
             if asked.stream:
@@ -82,7 +83,7 @@ class ResponseHandlers:
         has ended. Raises `ApiError` 400 for a response under way whose events are not kept.
         """
         response_id = request.path_params["id"]
-        reach = self._responses.reach(request.headers)
+        reach = self._responses.reach(sender_of(request))
         if request.query_params.get("stream") != "true":
             found = await self._responses.get(response_id, reach)
             await JsonAnswer(found.public())(request.scope, request.receive, send)
@@ -107,13 +108,13 @@ class ResponseHandlers:
     async def delete(self, request: Request) -> Response:
         """Delete a response."""
         response_id = request.path_params["id"]
-        await self._responses.delete(response_id, self._responses.reach(request.headers))
+        await self._responses.delete(response_id, self._responses.reach(sender_of(request)))
         return JsonAnswer({"id": response_id, "object": "response", "deleted": True})
 
     async def cancel(self, request: Request) -> Response:
         """Cancel a response that runs in the background; one that has ended stays as it is."""
         response_id = request.path_params["id"]
-        reach = self._responses.reach(request.headers)
+        reach = self._responses.reach(sender_of(request))
         found = await self._responses.get(response_id, reach)
         if not found.resource["background"]:
             message = "Only a response that was created with background can be cancelled."
@@ -126,21 +127,23 @@ class ResponseHandlers:
 
     async def input_items(self, request: Request) -> Response:
         """List the items of a response's own input."""
-        reach = self._responses.reach(request.headers)
+        reach = self._responses.reach(sender_of(request))
         found = await self._responses.get(request.path_params["id"], reach)
         return JsonAnswer(page(found.input, request.query_params))
 
     async def input_tokens(self, request: Request) -> Response:
         """Count the tokens of the prompt that a request would have."""
         asked, items = await parsed(parse_count, await request.body())
-        count = await counted_tokens(self._responses, self._state, asked, items, request.headers)
+        sender = sender_of(request)
+        count = await counted_tokens(self._responses, self._state, asked, items, sender)
         return JsonAnswer({"object": "response.input_tokens", "input_tokens": count})
 
     async def compact(self, request: Request) -> Response:
         """Replace a conversation by its user's messages and a summary."""
         asked, items = await parsed(parse_compact, await request.body())
-        with self._state.gate.enter(request.headers):
-            told = await compacted(self._responses, self._state, asked, items, request.headers)
+        sender = sender_of(request)
+        with self._state.gate.enter(sender):
+            told = await compacted(self._responses, self._state, asked, items, sender)
         return JsonAnswer(told)
 
     async def _stream(self, request: Request, send: Send, feed: Feed, after: int = -1) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import copy
 import json
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
@@ -20,8 +20,9 @@ from caesura.runtime.events import RunEnded, RunEvent
 from caesura.runtime.journal.record import BadJournal
 from caesura.runtime.run.plan import Plan
 from caesura.runtime.run.transcript import Transcript
-from caesura.runtime.server.api.decoding import apart, decode
+from caesura.runtime.server.api.decoding import decode
 from caesura.runtime.server.http.errors import ApiError, from_exception
+from caesura.runtime.server.keys.sender import Sender
 from caesura.runtime.server.load.state import State
 from caesura.runtime.server.people import pending_told
 from caesura.runtime.server.responses import ids
@@ -104,12 +105,12 @@ class LiveRun:
         host: RunHost,
         part: Part,
         plan: ResponsePlan,
-        headers: Mapping[str, str],
+        sender: Sender,
         began: float | None = None,
     ) -> None:
         """Begin the run of `plan` as the response `part`.
 
-        `headers` are those of its request, which came at the time `began`, by `time.monotonic`.
+        The request of `sender` came at the time `began`, by `time.monotonic`.
         """
         self.part = self._first = part
         self._state = state
@@ -117,7 +118,7 @@ class LiveRun:
         self._began = began
         """None once the first token was counted, or where there is no request to wait for it."""
         self._kept = part.kept
-        self._decoding = Decoding(state, plan.run, part, headers)
+        self._decoding = Decoding(state, plan.run, part, sender)
         self._decisions: dict[str, Decision] = {}
         """The client's decisions of an earlier process, by approval request."""
         self._transcript = Transcript([*part.history, *plan.own])
@@ -450,13 +451,13 @@ def _parsed(text: str) -> Any:
 class Decoding:
     """The decoding of one response: its session, which a shortened conversation opens again."""
 
-    def __init__(self, state: State, plan: Plan, part: Part, headers: Mapping[str, str]) -> None:
+    def __init__(self, state: State, plan: Plan, part: Part, sender: Sender) -> None:
         self._state = state
-        self._plan = apart(state, plan)
+        self._plan = plan
         self._kept = part.kept
         self._name = part.id
         self._shortens = part.answer.resource.request.truncation == "auto"
-        self._headers = headers
+        self._sender = sender
         self._session = self._opened(self._plan)
 
     def _opened(self, plan: Plan) -> EngineSession:
@@ -486,7 +487,7 @@ class Decoding:
                     self._session = self._opened(plan)
 
     def _decoded(self, plan: Plan) -> AsyncGenerator[RunEvent, None]:
-        return decode(self._state, plan, self._session, self._name, self._headers, self._kept)
+        return decode(self._state, plan, self._session, self._name, self._sender, self._kept)
 
     def _shortened(self, plan: Plan) -> Plan | None:
         """Return the plan with fewer messages, or None if the run must not be tried again."""

@@ -13,7 +13,7 @@ from caesura.runtime.server.api.chat_request import adapter_of
 from caesura.runtime.server.api.decoding import with_sender
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.keys.key import Reach
-from caesura.runtime.server.keys.sender import Sender, tenant_in
+from caesura.runtime.server.keys.sender import Sender
 from caesura.runtime.server.load.state import State
 from caesura.runtime.server.responses.answer import Answer
 from caesura.runtime.server.responses.library import Library
@@ -83,7 +83,7 @@ class Responses:
         self,
         request: ResponseRequest,
         given: Sequence[Item],
-        headers: Mapping[str, str],
+        sender: Sender,
         recent: Mapping[str, Stored] | None = None,
     ) -> tuple[Part, LiveRun]:
         """Start a response to the items `given`; return it and the run that makes it.
@@ -91,29 +91,29 @@ class Responses:
         `recent` are responses that only this client can continue, by id. Raises `ApiError`.
         """
         began = time.monotonic()
-        items, history = await self._read(request, given, headers, recent)
-        if (found := await self._continued(request, items, headers)) is not None:
+        items, history = await self._read(request, given, sender, recent)
+        if (found := await self._continued(request, items, sender)) is not None:
             return found
         plan = await self._planned(request, items, history)
-        part = self._part(self._resource(request), items, history, plan, tenant_in(headers))
-        sender = Sender.of(plan.run.user, headers, part.id)
+        part = self._part(self._resource(request), items, history, plan, sender.tenant)
+        sender = sender.of_user(plan.run.user, part.id)
         part.kept = self._journaled(part, history, plan, sender)
-        return part, await self._start(part, plan, sender, headers, began)
+        return part, await self._start(part, plan, sender, began)
 
     async def prepare(
         self,
         request: ResponseRequest,
         given: Sequence[Item],
-        headers: Mapping[str, str],
+        sender: Sender,
         recent: Mapping[str, Stored] | None = None,
     ) -> tuple[Part, None]:
         """Keep a request as a response without output, so that another one can continue it.
 
         The parameters are those of `create`.
         """
-        items, history = await self._read(request, given, headers, recent)
+        items, history = await self._read(request, given, sender, recent)
         plan = await self._planned(request, items, history)
-        part = self._part(self._resource(request), items, history, plan, tenant_in(headers))
+        part = self._part(self._resource(request), items, history, plan, sender.tenant)
         await self.runs.end(part, "skip", plan.own)
         return part, None
 
@@ -121,11 +121,11 @@ class Responses:
         self,
         request: ResponseRequest,
         given: Sequence[Item],
-        headers: Mapping[str, str],
+        sender: Sender,
         recent: Mapping[str, Stored] | None,
     ) -> tuple[list[Item], History]:
         """Return the items of a request, and what came before them."""
-        reach = self.reach(headers)
+        reach = self.reach(sender)
         items = await self.library.resolved(given, reach)
         return items, await self.library.history(request, recent or {}, reach)
 
@@ -167,15 +167,14 @@ class Responses:
         part: Part,
         plan: ResponsePlan,
         sender: Sender,
-        headers: Mapping[str, str],
         began: float | None,
     ) -> LiveRun:
-        plan = replace(plan, run=with_sender(plan.run, sender))
+        plan = replace(plan, run=with_sender(self._state, plan.run, sender))
         try:
             with ExitStack() as place:
                 if part.kept is None or not part.kept.is_resumed:
-                    place.enter_context(self._state.gate.enter(headers))
-                run = LiveRun(self._state, self.runs, part, plan, headers, began)
+                    place.enter_context(self._state.gate.enter(sender))
+                run = LiveRun(self._state, self.runs, part, plan, sender, began)
                 part.place = place.pop_all()
         except BaseException:  # a run that was refused must not begin in the next process
             if part.kept is not None:
@@ -193,16 +192,16 @@ class Responses:
         first = begun.first
         plan = await self._planned(first.request, first.items, begun.history)
         resource = first.resource(self._state.engine.default_sampling)
-        part = self._part(resource, first.items, begun.history, plan, begun.sender.origin.tenant)
+        part = self._part(resource, first.items, begun.history, plan, begun.sender.tenant)
         part.kept = kept
-        await self._start(part, plan, begun.sender, {}, None)
+        await self._start(part, plan, begun.sender, None)
 
     async def _continued(
-        self, request: ResponseRequest, items: Sequence[Item], headers: Mapping[str, str]
+        self, request: ResponseRequest, items: Sequence[Item], sender: Sender
     ) -> tuple[Part, LiveRun] | None:
         """Go on with a run whose approvals the items decide; return None if they decide none."""
         decisions = decisions_in(items)
-        runs = self.runs.waiting_for(decisions, self.reach(headers))
+        runs = self.runs.waiting_for(decisions, self.reach(sender))
         if not runs:
             _check_none_approved(decisions)
             return None
@@ -212,12 +211,12 @@ class Responses:
         run = runs.pop()
         adapter_of(request.model, self._state.engine)
         with ExitStack() as place:
-            place.enter_context(self._state.gate.enter(headers))
+            place.enter_context(self._state.gate.enter(sender))
             covers = request.previous_response_id == run.part.id
             part = run.part.following(self._resource(request), items, covers)
             part.place = place.pop_all()
         run.attend(part)
-        who = self._state.door.signature(headers, WHO)
+        who = self._state.door.signature(sender, WHO)
         for key in run.requests:
             if key in decisions:
                 said, reason = decisions[key]["approve"], decisions[key].get("reason") or ""
@@ -226,9 +225,9 @@ class Responses:
 
     # -- finding ---------------------------------------------------------------------------------
 
-    def reach(self, headers: Mapping[str, str]) -> Reach:
-        """Return whose responses and conversations a request may use."""
-        return self._state.door.reach(headers)
+    def reach(self, sender: Sender) -> Reach:
+        """Return whose responses and conversations a sender may use."""
+        return self._state.door.reach(sender)
 
     async def get(self, response_id: str, reach: Reach) -> Stored:
         """Return a response in its present state; raise `ApiError` 404 if there is none."""

@@ -14,6 +14,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from caesura.runtime.server.http.connection import parsed
 from caesura.runtime.server.http.errors import ApiError, from_exception, invalid
+from caesura.runtime.server.keys.sender import sender_of
 from caesura.runtime.server.responses.output import Event
 from caesura.runtime.server.responses.response import Part
 from caesura.runtime.server.responses.schema import ResponseRequest, parse
@@ -98,9 +99,8 @@ class _Connection:
     async def _answer(self, message: dict[str, Any], stream_id: str | None) -> None:
         generate = message.pop("generate", None) is not False
         asked, items = await parsed(parse, json.dumps(message).encode())
-        headers = self._socket.headers
         create = self._responses.create if generate else self._responses.prepare
-        part, run = await create(asked, items, headers, self._recent)
+        part, run = await create(asked, items, sender_of(self._socket), self._recent)
         try:
             async for event in part.feed.read():
                 if part.feed.error is not None and part.feed.failed_first:

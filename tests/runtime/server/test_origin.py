@@ -1,5 +1,6 @@
 """Where requests come from: their tenant, their session's name, and its parent's."""
 
+import hashlib
 import json
 from typing import Any
 
@@ -8,14 +9,36 @@ import pytest
 from caesura.runtime.engine import VllmServer
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.server.http.errors import ApiError
+from caesura.runtime.server.keys.access import Door
 from caesura.runtime.server.keys.key import tenant_of
-from caesura.runtime.server.keys.sender import origin_of, with_origin
+from caesura.runtime.server.keys.sender import Sender, with_origin
 from caesura.runtime.testing import ScriptedEngine
 from caesura.scheduler.admission.programs import Origin
 
 from .test_delegation import Behind
 
 HEADERS = {"Caesura-Session": "main-2", "Caesura-Parent": "main-1"}
+
+
+def origin_of(headers: dict[str, str], session: str = "") -> Origin:
+    return Door(None).sender(headers).of_user(None, session).origin
+
+
+def test_senders_are_known_by_digests_that_outlive_the_process() -> None:
+    headers = {"x-api-key": "secret", "Idempotency-Key": "again"}
+    shown = Door("secret").sender(headers)
+    sender = shown.of_user("ann", "chatcmpl-1")
+    asked = json.dumps(["http", "Bearer secret", "ann", "again"])
+    assert sender.asker == hashlib.sha256(asked.encode()).hexdigest()
+    owned = json.dumps(["owner", "Bearer secret", "ann"])
+    assert sender.owner == hashlib.sha256(owned.encode()).hexdigest()
+    assert len({shown.asker, sender.asker, shown.owner, sender.owner}) == 4
+    assert "secret" not in repr(sender) + json.dumps(sender.to_wire())
+    again = Sender.from_wire(json.loads(json.dumps(sender.to_wire())))
+    assert (again.asker, again.owner, again.origin) == (sender.asker, sender.owner, sender.origin)
+    assert sender.key is not None and again.key is None
+    stranger = Door(None).sender({}).of_user(None)
+    assert (stranger.asker, stranger.owner, stranger.tenant) == ("", "", "")
 
 
 def test_a_tenant_is_a_digest_of_the_key_however_it_is_sent() -> None:

@@ -75,11 +75,13 @@ def test_tokens_are_counted_behind_a_request():
 
 def test_answers_tell_what_is_left_under_openais_names():
     now = 0.0
-    quotas = Quotas([Key("ann-secret", rpm=60, tpm=600), Key("bob")], lambda: now)
+    keys = [Key("ann-secret", rpm=60, tpm=600), Key("bob")]
+    quotas = Quotas(keys, lambda: now)
+    ann, bob = (Door(keys).sender(each) for each in (ANN, {"x-api-key": "bob"}))
     assert len(quotas) == 1
-    quotas.begin(ANN)
-    quotas.spend(ANN, 300)
-    assert quotas.told(ANN) == {
+    quotas.begin(ann)
+    quotas.spend(ann, 300)
+    assert quotas.headers(ann) == {
         "x-ratelimit-limit-requests": "60",
         "x-ratelimit-remaining-requests": "59",
         "x-ratelimit-reset-requests": "1.000s",
@@ -87,11 +89,11 @@ def test_answers_tell_what_is_left_under_openais_names():
         "x-ratelimit-remaining-tokens": "300",
         "x-ratelimit-reset-tokens": "30.000s",
     }
-    assert quotas.told({"x-api-key": "bob"}) == {}
+    assert quotas.headers(bob) == {}
     for _ in range(59):
-        quotas.begin(ANN)
+        quotas.begin(ann)
     with pytest.raises(ApiError, match="at most 60 requests in a minute"):
-        quotas.begin(ANN)
+        quotas.begin(ann)
 
 
 @pytest.mark.parametrize(
@@ -99,8 +101,9 @@ def test_answers_tell_what_is_left_under_openais_names():
     [("ann-secret\n", "ann-secret"), ("clé-à", "clé-à".encode().decode("latin-1"))],
 )
 def test_a_key_keeps_its_limits_however_it_is_written(secret, shown):
-    quotas = Door([Key(secret, in_flight=1)]).quotas
-    assert quotas.of({"Authorization": f"Bearer {shown}"}) is not None
+    door = Door([Key(secret, in_flight=1)])
+    sender = door.sender({"Authorization": f"Bearer {shown}"})
+    assert door.quotas.of(sender) is not None
 
 
 def test_salts_tell_tenants_and_their_own_salts_apart():

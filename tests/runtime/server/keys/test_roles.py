@@ -203,26 +203,34 @@ def test_a_server_says_when_everybody_or_nobody_may_do_everything(monkeypatch, k
     assert says is None or said[0].startswith(says)
 
 
+def reach(door, headers, least=Role.ADMIN):
+    return door.reach(door.sender(headers), least)
+
+
+def signature(door, headers, claimed):
+    return door.signature(door.sender(headers), claimed)
+
+
 def test_a_key_reaches_its_own_records_and_an_administrator_all():
     door = Door(KEYS)
-    assert [door.reach(each) for each in (BOB, VIC, AMY)] == [key.tenant for key in KEYS[:3]]
-    assert door.reach(ADA) is None
-    assert door.reach(VIC, Role.VIEW) is None
-    assert door.reach(BOB, Role.VIEW) == KEYS[0].tenant
-    assert door.reach({"Authorization": "Bearer unknown"}) not in (None, "", KEYS[0].tenant)
-    assert door.reach({}) not in (None, ""), "records without an owner are an administrator's"
-    assert Door(None).reach(BOB) is None
-    assert Door("bob-secret").reach(BOB) is None
+    assert [reach(door, each) for each in (BOB, VIC, AMY)] == [key.tenant for key in KEYS[:3]]
+    assert reach(door, ADA) is None
+    assert reach(door, VIC, Role.VIEW) is None
+    assert reach(door, BOB, Role.VIEW) == KEYS[0].tenant
+    assert reach(door, {"Authorization": "Bearer unknown"}) not in (None, "", KEYS[0].tenant)
+    assert reach(door, {}) not in (None, ""), "records without an owner are an administrator's"
+    assert reach(Door(None), BOB) is None
+    assert reach(Door("bob-secret"), BOB) is None
 
 
 def test_only_an_administrator_signs_as_they_like():
     door = Door([*KEYS, Key("nameless"), Key("chief", role=Role.ADMIN)])
     nameless, chief = ({"x-api-key": each} for each in ("nameless", "chief"))
-    assert door.signature(BOB, "the boss") == "bob"
-    assert door.signature(nameless, "the boss") == Key("nameless").who
-    assert door.signature(chief, "the boss") == "the boss"
-    assert Door(None).signature({}, "Ann") == "Ann"
-    assert Door("alone").signature({"x-api-key": "alone"}, "Ann") == "Ann"
+    assert signature(door, BOB, "the boss") == "bob"
+    assert signature(door, nameless, "the boss") == Key("nameless").who
+    assert signature(door, chief, "the boss") == "the boss"
+    assert signature(Door(None), {}, "Ann") == "Ann"
+    assert signature(Door("alone"), {"x-api-key": "alone"}, "Ann") == "Ann"
 
 
 async def test_inside_vllms_server_its_own_routes_have_rules_too():
