@@ -22,11 +22,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.pairs import ratio
-from caesura.runtime.journal.sqlite_store import SqliteJournal
+from caesura.runtime.journal.store import SqliteJournal
 from caesura.runtime.launch import start_engine
 from caesura.runtime.server import create_app
 from caesura.runtime.server.listen import listening
-from caesura.runtime.server.responses.store import Store
+from caesura.runtime.server.responses.store import SqliteResponses
 from caesura.tools.calculator.tool import calculator
 from caesura.tools.registry import Registry
 
@@ -73,7 +73,7 @@ async def measure(rounds: int, concurrency: int, directory: Path) -> Table:
         stack.push_async_callback(engine.close)
         urls = {}
         for arm in ARMS:
-            store = Store(directory / f"{arm}.sqlite")
+            store = SqliteResponses(directory / f"{arm}.sqlite")
             journal = SqliteJournal(directory / "journal.sqlite") if arm == "on" else None
             app = create_app(engine, Registry([calculator]), store=store, journal=journal)
             port = await stack.enter_async_context(listening(app))

@@ -32,7 +32,7 @@ from benchmarks.pairs import ratio
 from caesura.runtime.engine import Engine
 from caesura.runtime.launch import record, start_engine
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.storage import Store
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.server.listen import allow_thread_switches, frozen_heap
 from caesura.runtime.tracing.export import Exports

@@ -21,12 +21,11 @@ from playwright.async_api import Browser, Page, async_playwright
 
 from caesura.runtime.cli.demo.services import population, price, weather
 from caesura.runtime.launch import facts_of, record, start_engine
+from caesura.runtime.recording import catalog
 from caesura.runtime.recording.entries import Entry, Recording
-from caesura.runtime.recording.files.export import write
-from caesura.runtime.recording.files.page import built
+from caesura.runtime.recording.files import built, write
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.recording.storage import reading
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.storage import Store
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.tracing import conventions as names
 from caesura.scheduler.messages import Sampling
@@ -102,8 +101,8 @@ async def work(folder: Path) -> Held:
         stop()
         await engine.close()
         recorder.close()
-    (made,) = reading.recordings(store.path)
-    return made, list(reading.entries(store.path, int(made.id)))
+    (made,) = catalog.recordings(store.path)
+    return made, list(catalog.entries(store.path, int(made.id)))
 
 
 def simulated() -> list[Held]:

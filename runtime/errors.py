@@ -11,6 +11,9 @@
 A failing tool raises none of these errors: its error is a result that goes to the model.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from caesura.scheduler.errors import (
     CaesuraError,
     ContextOverflow,
@@ -28,6 +31,7 @@ __all__ = [
     "RequestAborted",
     "RequestFailed",
     "UsageError",
+    "usage_errors",
 ]
 
 
@@ -37,3 +41,12 @@ class LimitReached(CaesuraError):
     def __init__(self, limit: str, message: str) -> None:
         super().__init__(message)
         self.limit = limit
+
+
+@contextmanager
+def usage_errors(*kinds: type[Exception]) -> Iterator[None]:
+    """Raise `UsageError` with the same message in place of errors of these kinds."""
+    try:
+        yield
+    except kinds as error:
+        raise UsageError(str(error)) from error

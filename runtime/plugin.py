@@ -30,7 +30,7 @@ from caesura.runtime.server.app import CHAT, Application, create_app
 from caesura.runtime.server.delegation import Again
 from caesura.runtime.server.http.errors import ApiError, Errors
 from caesura.runtime.server.keys.key import Key, read_keys
-from caesura.runtime.server.responses.store import Store
+from caesura.runtime.server.responses.store import SqliteResponses
 from caesura.scheduler.paths import responses_path
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.people import people_of
@@ -152,12 +152,12 @@ class EndpointPlugin:
         return received
 
 
-def store_of(environment: Mapping[str, str]) -> Store:
+def store_of(environment: Mapping[str, str]) -> SqliteResponses:
     """Return the store of responses that the environment names, or the user's own."""
     given = environment.get(RESPONSES, "")
     if given == OFF:
-        return Store(None)
-    return Store(Path(given) if given else responses_path())
+        return SqliteResponses(None)
+    return SqliteResponses(Path(given) if given else responses_path())
 
 
 def keys_with_settings(keys: Sequence[str], environment: Mapping[str, str]) -> list[Key]:

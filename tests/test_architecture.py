@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("runtime", "tools", "intercept", "scheduler", "simulator", "planning")
+ROOMS = ("runtime", "tools", "intercept", "scheduler", "simulator", "planning", "stores")
 FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 
 INTERCEPT = {"intercept", "intercept/calls", "intercept/kv"}
@@ -18,7 +18,8 @@ MAY_IMPORT = {
     "intercept": {"intercept"},
     "intercept/calls": {"intercept", "intercept/calls"},
     "intercept/kv": {"intercept", "intercept/calls", "intercept/kv"},
-    "tools": {"tools"},
+    "stores": {"stores"},
+    "tools": {"tools", "stores"},
     "scheduler": {"scheduler"} | INTERCEPT,
     "scheduler/vllm": {"scheduler", "scheduler/vllm"} | INTERCEPT,
     "simulator": {"scheduler", "simulator"} | INTERCEPT,
@@ -30,7 +31,7 @@ MAY_IMPORT = {
     }
     | INTERCEPT,
     "planning": {"planning", "scheduler", "simulator"} | INTERCEPT,
-    "runtime": {"runtime", "tools", "scheduler", "simulator", "planning"} | INTERCEPT,
+    "runtime": {"runtime", "tools", "stores", "scheduler", "simulator", "planning"} | INTERCEPT,
 }
 # Run in a process of their own, which imports what it needs when it is asked to.
 WORKS_APART = {"tools/picture/diffusion/child.py", "scheduler/prompt_lengths/encoder.py"}

@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("runtime", "tools", "intercept", "scheduler", "simulator", "planning")
+ROOMS = ("runtime", "tools", "intercept", "scheduler", "simulator", "planning", "stores")
 FOR_USERS = {"UsageError", "SetupError", "DataError", "StudyError", "CalibrationError"}
 
 # File -> most messages without a value: a state of the program, two options that exclude each
@@ -25,7 +25,7 @@ MAX_WITHOUT_VALUE = {
     "scheduler/vllm/client/measurement.py": 1,
     "scheduler/vllm/client/session.py": 3,
     "simulator/study/pool.py": 4,
-    "tools/people/ask.py": 2,
+    "tools/people/asking.py": 2,
     "tools/speech/speak.py": 1,
 }
 

@@ -8,7 +8,7 @@ from benchmarks.page.crowd import Crowd
 from benchmarks.page.life import BLOCK_TOKENS, KV_BLOCKS, MODEL
 from benchmarks.page.pages import Built
 from caesura.runtime.recording.entries import Recording
-from caesura.runtime.recording.files.export import write
+from caesura.runtime.recording.files import write
 
 BEGAN = 1_790_000_000.0
 CONCURRENT = 60

@@ -4,7 +4,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from caesura.runtime.recording.files.page import NAMES, Page
+from caesura.runtime.recording.files import NAMES, BuiltPage
 
 WORKING_TREE = "working tree"
 
@@ -17,9 +17,9 @@ class Built:
     folder: Path
 
     @property
-    def page(self) -> Page:
+    def page(self) -> BuiltPage:
         """Read the page."""
-        return Page(*(self.folder.joinpath(name).read_text("utf-8") for name in NAMES))
+        return BuiltPage(*(self.folder.joinpath(name).read_text("utf-8") for name in NAMES))
 
     @property
     def kilobytes(self) -> float:

@@ -23,8 +23,7 @@ from benchmarks.page.life import BLOCK_TOKENS, KV_BLOCKS, MEAN_SECONDS, MODEL
 from benchmarks.page.pages import Built
 from caesura.runtime.recording.entries import Entry
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.recording.storage.bounds import Bounds
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.storage import Bounds, Store
 from caesura.runtime.server import create_app
 from caesura.runtime.server.app import Application
 from caesura.runtime.server.listen import allow_thread_switches, listening

@@ -10,7 +10,7 @@ import typer
 
 from caesura.intercept.calls.formats import NAMES
 from caesura.runtime.errors import UsageError
-from caesura.runtime.recording.storage.database import may_be_one
+from caesura.stores.sqlite import may_be_one
 
 DEFAULT_HOST_GIB = 4.0
 

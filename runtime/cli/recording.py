@@ -12,8 +12,7 @@ from caesura.runtime.cli.options import Traces
 from caesura.runtime.engine import Engine
 from caesura.runtime.launch import facts_of, record
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.recording.storage.bounds import DAY_SECONDS, MB, Bounds
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.storage import DAY_SECONDS, MB, Bounds, Store
 from caesura.runtime.tracing.content import is_captured
 from caesura.tools.config.caesura_toml import Config
 

@@ -1,17 +1,25 @@
-"""The entries of a run as JSON text, and what a journal tells of a run when it is read again.
+"""The entries of a run as JSON text, what they say when they are read, and the events told again.
 
 An entry is a pair: its kind and its value. What is read is not trusted: a journal may have been
 written by another version, or by somebody else.
+
+A run that is driven again yields the same texts, calls and results. But it may cut texts into other
+pieces, since tokens then come all at once. Clients know the events by their numbers, so the pieces
+are cut again as the journal says.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json, to_jsonable_python
 
+from caesura.intercept.calls.events import ArgumentsDelta, ReasoningDelta, TextDelta
+from caesura.runtime.events import RunEvent, ToolReported, ToolReturned
 from caesura.scheduler.session_log import LoggedTurn, TurnOutcome
 from caesura.tools.result import ToolResult
 
@@ -111,14 +119,14 @@ def recorded(run: str, bodies: Sequence[str]) -> Recorded:
                 f"the journal of {run} does not begin with an entry of version {VERSION}, but with"
                 f" {bodies[0][:60]!r}"
             )
-        told = Recorded(run, _OBJECT.validate_python(first["about"]), entries=len(bodies))
+        record = Recorded(run, _OBJECT.validate_python(first["about"]), entries=len(bodies))
         for body in bodies[1:]:
             place += 1
             kind, value = json.loads(body)
-            told.was_left = kind == "left"
-            if not told.was_left:
-                _take(told, kind, value)
-        if told.dispatched and not told.turns:
+            record.was_left = kind == "left"
+            if not record.was_left:
+                _take(record, kind, value)
+        if record.dispatched and not record.turns:
             raise BadJournal(
                 f"the journal of {run} holds calls and no tokens, so that they would be made again"
             )
@@ -128,33 +136,162 @@ def recorded(run: str, bodies: Sequence[str]) -> Recorded:
         raise BadJournal(
             f"entry {place} of the journal of {run} cannot be read: {str(error)[:200]}"
         ) from None
-    return told
+    return record
 
 
-def _take(told: Recorded, kind: str, value: Any) -> None:
+def _take(record: Recorded, kind: str, value: Any) -> None:
     match kind:
         case "turn":
-            told.turns.append(_TURN.validate_python(value))
+            record.turns.append(_TURN.validate_python(value))
         case "tokens":
-            told.turns[-1].sampled.extend(_TOKENS.validate_python(value))
+            record.turns[-1].sampled.extend(_TOKENS.validate_python(value))
         case "told_tokens":
             tokens, steps = _TOLD_TOKENS.validate_python(value)
-            told.turns[-1].sampled.extend(tokens)
-            told.steps += steps
+            record.turns[-1].sampled.extend(tokens)
+            record.steps += steps
         case "outcome":
-            told.turns[-1].outcome = _OUTCOME.validate_python(value)
-            told.earlier_deaths = 0
+            record.turns[-1].outcome = _OUTCOME.validate_python(value)
+            record.earlier_deaths = 0
         case "call":
-            told.dispatched.append(str(value))
+            record.dispatched.append(str(value))
         case "result":
             result = _RESULT.validate_python(value)
-            told.results[result.call_id] = result
-            told.earlier_deaths = 0
-        case "told":
-            told.steps += _STEPS.validate_python(value)
+            record.results[result.call_id] = result
+            record.earlier_deaths = 0
+        case "told":  # what was streamed
+            record.steps += _STEPS.validate_python(value)
         case "step":
-            told.steps.append(_OBJECT.validate_python(value))
+            record.steps.append(_OBJECT.validate_python(value))
         case "resumed":
-            told.earlier_deaths = int(value)
+            record.earlier_deaths = int(value)
         case _:
             raise BadJournal(f"there is no entry of kind {kind[:40]!r}")
+
+
+Piece = TextDelta | ReasoningDelta | ArgumentsDelta
+
+
+def step_of(event: RunEvent) -> int | str | None:
+    """Return what the journal keeps of an event that was told; None for one that shows nothing."""
+    match event:
+        case TextDelta(text=text) | ReasoningDelta(text=text) | ArgumentsDelta(text=text):
+            return len(text) or None
+        case ToolReturned(call=call):
+            return call.id
+        case ToolReported():
+            return None
+        case _:
+            return OTHER
+
+
+class Replayed:
+    """The events of a run, in the pieces that were told, and steps of the server in their places.
+
+    Behind the last step that was told, the events are new, and come as they are.
+    """
+
+    def __init__(
+        self,
+        steps: Iterable[Step],
+        record: Callable[[int | str], None],
+        then: Exception | None = None,
+    ) -> None:
+        """Tell `steps` again; `record` gets the step of each event behind them.
+
+        `then`, if given, is raised in place of further events.
+        """
+        self._then = then
+        self._steps = deque(steps)
+        self._record = record
+        self.results = [step for step in self._steps if isinstance(step, str)]
+        """The ids of the calls whose results were told, in that order."""
+
+    async def events(
+        self, events: AsyncGenerator[RunEvent, None]
+    ) -> AsyncGenerator[RunEvent | dict[str, Any], None]:
+        """Yield the events and, as objects, the steps of the server.
+
+        Raises `BadJournal` if the events are not those that were told.
+        """
+        rest: Piece | None = None
+        async with aclosing(events):
+            for step in self._own():
+                yield step
+            self._stop_behind_last()
+            async for event in events:
+                if not self._steps:
+                    self._note(event)
+                    yield event
+                elif isinstance(event, Piece):
+                    rest = event if rest is None else _joined(rest, event)
+                    for piece in self._pieces(rest):
+                        yield piece
+                    rest = self._rest
+                else:
+                    if rest is not None and rest.text:
+                        raise _unlike(event)
+                    rest = None
+                    if (told := step_of(event)) is not None and self._steps.popleft() != told:
+                        raise _unlike(event)
+                    yield event
+                    for step in self._own():
+                        yield step
+                self._stop_behind_last()
+
+    def _stop_behind_last(self) -> None:
+        if self._then is not None and not self._steps:
+            raise self._then
+
+    def _pieces(self, piece: Piece) -> Iterator[Piece | dict[str, Any]]:
+        """Yield what was told of a text, and keep its rest; behind the last step all is new."""
+        self._rest: Piece | None = piece
+        while self._steps and isinstance(length := self._steps[0], int):
+            if length < 0 and self._rest is not None and self._rest.text:
+                raise _unlike(piece)
+            if length < 0 or self._rest is None or len(self._rest.text) < length:
+                return
+            self._steps.popleft()
+            first, rest = self._rest.text[:length], self._rest.text[length:]
+            yield _with(self._rest, first)
+            self._rest = _with(self._rest, rest) if rest else None
+            yield from self._own()
+        if self._rest is not None and not self._steps:
+            new, self._rest = self._rest, None
+            self._note(new)
+            yield new
+
+    def _note(self, event: RunEvent) -> None:
+        if (step := step_of(event)) is not None:
+            self._record(step)
+
+    def _own(self) -> Iterable[dict[str, Any]]:
+        """Yield the server's own steps that come next."""
+        while self._steps and isinstance(step := self._steps[0], dict):
+            self._steps.popleft()
+            yield step
+
+
+def _with(piece: Piece, text: str) -> Piece:
+    if isinstance(piece, TextDelta):
+        return TextDelta(text)
+    return replace(piece, text=text)
+
+
+def _joined(first: Piece, second: Piece) -> Piece:
+    if not second.text:
+        return first
+    if not first.text:
+        return second
+    same = type(first) is type(second)
+    if isinstance(first, ArgumentsDelta) and isinstance(second, ArgumentsDelta):
+        same = first.call_id == second.call_id
+    if not same:
+        raise _unlike(second)
+    return _with(first, first.text + second.text)
+
+
+def _unlike(event: RunEvent) -> BadJournal:
+    return BadJournal(
+        f"the journal does not fit the run: {type(event).__name__} comes where its client was told"
+        " of something else"
+    )

@@ -27,7 +27,7 @@ from caesura.tools.closing import AsyncClosing
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.config.toolset import BUILTINS
 from caesura.tools.people import Callback, Pending, People, people_of
-from caesura.tools.people.approval import ApprovedCall
+from caesura.tools.people.asking import ApprovedCall
 from caesura.tools.services import SetupError
 from caesura.tools.source import ToolSource
 

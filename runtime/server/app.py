@@ -16,8 +16,7 @@ from caesura.runtime.errors import UsageError
 from caesura.runtime.journal.record import Recorded
 from caesura.runtime.journal.store import JournalStore
 from caesura.runtime.journal.writer import JournalWriter
-from caesura.runtime.recording.http_log import HttpLog
-from caesura.runtime.recording.recorder import Recorder
+from caesura.runtime.recording.recorder import HttpLog, Recorder
 from caesura.runtime.run.limits import Limits, bounded
 from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.server.about import about_routes, unavailable
@@ -43,7 +42,7 @@ from caesura.runtime.server.people import people_routes
 from caesura.runtime.server.responses.conversations import conversation_routes
 from caesura.runtime.server.responses.routes import response_routes
 from caesura.runtime.server.responses.service import Responses
-from caesura.runtime.server.responses.store import ResponseStore, Store
+from caesura.runtime.server.responses.store import ResponseStore, SqliteResponses
 from caesura.runtime.server.responses.websocket import socket_routes
 from caesura.runtime.server.trace import Traces
 from caesura.runtime.supervision.readiness import Readiness
@@ -288,7 +287,7 @@ def create_app(
         audit=None if audit is None else Auditing(audit, door.names),
     )
     traces = Traces(recorder, artifacts, keep_alive_seconds)
-    runs = Runs(Responses(state, store or Store(None)), KeptChats(state))
+    runs = Runs(Responses(state, store or SqliteResponses(None)), KeptChats(state))
     router = _router(state, vllm, runs, traces, artifacts)
     inner = Connections(router, client_max_size, sockets)
     return Application(state, traces, runs, door, router, inner, allowed_origins, recorder)

@@ -10,7 +10,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from caesura.runtime.errors import UsageError
-from caesura.runtime.recording.files.page import Page, built
+from caesura.runtime.recording.files import BuiltPage, built
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.access import Door
 from caesura.runtime.server.keys.key import Reach
@@ -111,7 +111,7 @@ async def _styles(request: Request) -> Response:
     return _answer((await _page()).styles, "text/css")
 
 
-async def _page() -> Page:
+async def _page() -> BuiltPage:
     try:
         return await asyncio.to_thread(built)
     except UsageError as error:

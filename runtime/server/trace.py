@@ -18,12 +18,11 @@ from starlette.routing import Route
 from starlette.types import Send
 
 from caesura.runtime.errors import UsageError
+from caesura.runtime.recording import catalog
+from caesura.runtime.recording.catalog import Page
 from caesura.runtime.recording.entries import Recording, encoded
-from caesura.runtime.recording.files.export import pieces
-from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.recording.storage import curating, reading
-from caesura.runtime.recording.storage.reading import Page
-from caesura.runtime.recording.subscription import Subscription
+from caesura.runtime.recording.files import pieces
+from caesura.runtime.recording.recorder import Recorder, Subscription
 from caesura.runtime.server.http.errors import ApiError, from_validation, invalid, sentence
 from caesura.runtime.server.http.stream import EventStream, Pieces, Streamed
 from caesura.runtime.server.keys.access import JSON, JsonOnly
@@ -125,7 +124,7 @@ class Traces:
         """Return the recording that the path names; `live` means this server's own."""
         recorder, said = self._recorder, request.path_params["id"]
         number = recorder.recording if said == "live" else _number(said)
-        found = None if number is None else await self._read(reading.recording, number)
+        found = None if number is None else await self._read(catalog.recording, number)
         if found is None:
             message = f"There is no recording {said[:40]!r}; /v1/trace lists the recordings."
             raise ApiError(404, message, code="recording_not_found")
@@ -133,7 +132,7 @@ class Traces:
 
     async def _recordings(self, request: Request) -> Response:
         there = self._recorder.store.path.is_file()
-        known = await self._read(reading.recordings) if there else []
+        known = await self._read(catalog.recordings) if there else []
         own = self._recorder.recording
         told = [{**each.public(), "own": each.id == own} for each in known]
         text = encoded({"recordings": told})
@@ -147,14 +146,14 @@ class Traces:
         except ValidationError as error:
             raise from_validation(error) from None
         changed = await self._write(
-            partial(curating.change, **wanted.model_dump()), int(recording.id)
+            partial(catalog.change, **wanted.model_dump()), int(recording.id)
         )
         return Response(encoded(changed.public()), media_type=JSON, headers=_HEADERS)
 
     async def _delete(self, request: Request) -> Response:
         """Delete a recording that has ended."""
         recording = await self._recording(request)
-        await self._write(curating.delete, int(recording.id))
+        await self._write(catalog.delete, int(recording.id))
         text = encoded({"id": recording.id, "deleted": True})
         return Response(text, media_type=JSON, headers=_HEADERS)
 
@@ -162,7 +161,7 @@ class Traces:
         """Change the file in a thread; raise `ApiError` if that fails."""
         try:
             return await asyncio.to_thread(work, self._recorder.store.path, number)
-        except curating.BeingRecorded as error:
+        except catalog.BeingRecorded as error:
             raise ApiError(409, sentence(error), code="being_recorded") from None
         except UsageError as error:
             raise invalid(sentence(error)) from None
@@ -172,7 +171,7 @@ class Traces:
         path, number = self._recorder.store.path, int(recording.id)
         after = _count(request, "after", 0)
         left = _count(request, "limit", DEFAULT_ENTRIES, 1, MAX_ENTRIES)
-        page = await self._read(reading.page, number, after, min(left, SLICE))
+        page = await self._read(catalog.page, number, after, min(left, SLICE))
         answer = Pieces(send, {**_HEADERS, "Content-Type": "application/json"})
         between = b""
         await answer.write(b'{"entries":[')
@@ -181,7 +180,7 @@ class Traces:
             after, left, between = page[-1][0], left - len(page), b","
             if left <= 0:
                 break
-            page = await asyncio.to_thread(reading.page, path, number, after, min(left, SLICE))
+            page = await asyncio.to_thread(catalog.page, path, number, after, min(left, SLICE))
         following = after if left <= 0 else None
         await answer.write(f'],"next":{json.dumps(following)}}}'.encode())
         await answer.end()
@@ -208,7 +207,7 @@ class Traces:
 
     async def _poll(self, stream: EventStream, number: int, after: int) -> None:
         while True:
-            found = await self._read(reading.recording, number)
+            found = await self._read(catalog.recording, number)
             after = await _catch_up(stream, self._recorder, number, after)
             if found is None or not found.live:
                 return
@@ -223,7 +222,7 @@ class Traces:
     async def _download(self, request: Request, send: Send, form: str) -> None:
         recording = await self._recording(request)
         path, number = self._recorder.store.path, int(recording.id)
-        bodies = (body for _, body in reading.bodies(path, number))
+        bodies = (body for _, body in catalog.bodies(path, number))
         try:
             texts, _ = pieces(form, [(recording, bodies)], self._artifacts)
             piece = await asyncio.to_thread(_some, texts)
@@ -263,7 +262,7 @@ async def _follow(
 async def _catch_up(stream: EventStream, recorder: Recorder, number: int, after: int) -> int:
     """Send the stored entries after the id `after`; return the last id."""
     path = recorder.store.path
-    while page := await asyncio.to_thread(reading.page, path, number, after, SLICE):
+    while page := await asyncio.to_thread(catalog.page, path, number, after, SLICE):
         after = await _send(stream, page, after)
     return after
 

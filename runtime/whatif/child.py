@@ -15,10 +15,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
+from caesura.runtime.recording import catalog
 from caesura.runtime.recording.entries import Recording, row_of
-from caesura.runtime.recording.storage import reading
-from caesura.runtime.recording.storage.bounds import Bounds
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.storage import Bounds, Store
 from caesura.runtime.whatif.figures import KINDS, Fared, fared
 from caesura.runtime.whatif.stretch import Stretch, from_wire, renamed
 from caesura.simulator.policy import Policy
@@ -55,7 +54,7 @@ def replayed(task: Mapping[str, Any], say: Callable[[dict[str, Any]], None]) -> 
     names = set(stretch.sessions)
     store = Store(Path(task["store"]), Bounds(**task["bounds"]))
     try:
-        was = fared(reading.entries(store.path, task["recording"], KINDS), names)
+        was = fared(catalog.entries(store.path, task["recording"], KINDS), names)
         replays = [
             _replay(task, stretch, index, store, say) for index in range(len(task["policies"]))
         ]

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from caesura.runtime.errors import UsageError
-from caesura.runtime.recording.storage import reading
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording import catalog
+from caesura.runtime.recording.storage import Store
 from caesura.runtime.whatif.choice import NAMES, Choice, doubts_about, machine_of, recorded_of
 from caesura.runtime.whatif.stretch import Stretch, collect, to_wire
 from caesura.scheduler.calibration import Calibration
@@ -153,7 +153,7 @@ class Replays:
             job.fail(f"{type(error).__name__}: {error}")
 
     def _task(self, job: Job, folder: Path) -> dict[str, Any]:
-        found = reading.recording(self._store.path, job.recording)
+        found = catalog.recording(self._store.path, job.recording)
         if found is None:
             raise UsageError(f"there is no recording {job.recording}")
         calibration = self._calibration()

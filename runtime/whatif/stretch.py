@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from caesura.runtime.errors import UsageError
+from caesura.runtime.recording import catalog
 from caesura.runtime.recording.entries import Entry, encoded
-from caesura.runtime.recording.storage import reading
 from caesura.simulator.workload.records import Recorded, read_recorded
 
 KINDS = ("forecast", "pause", "session")
@@ -50,7 +50,7 @@ def collect(store: Path, recording: int, since: float, until: float, path: Path)
         )
     try:
         with path.open("w", encoding="utf-8") as file:
-            for entry in reading.entries(store, recording, KINDS):
+            for entry in catalog.entries(store, recording, KINDS):
                 if _name(entry) in wanted:
                     file.write(encoded(entry) + "\n")
         found = read_recorded(path) if wanted else Recorded([], {})
@@ -79,12 +79,12 @@ class _Arrivals:
         self._continued: set[str] = set()
         self._deaths: set[float] = set()
         of: dict[str, str] = {}
-        for entry in reading.entries(store, recording, KINDS):
+        for entry in catalog.entries(store, recording, KINDS):
             name, arrival = _name(entry), entry.get("arrival")
             of[f"{entry.get('engine', 0)}/{entry.get('request')}"] = name
             if isinstance(arrival, int | float):
                 self._told[name] = min(float(arrival), self._told.get(name, math.inf))
-        for entry in reading.entries(store, recording, ("lanes", "continued", "restart")):
+        for entry in catalog.entries(store, recording, ("lanes", "continued", "restart")):
             if entry["kind"] == "restart":
                 self._deaths.add(entry["at"])
                 continue

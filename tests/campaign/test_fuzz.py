@@ -2,7 +2,7 @@
 
 import pytest
 
-from caesura.runtime.journal.sqlite_store import SqliteJournal
+from caesura.runtime.journal.store import SqliteJournal
 from caesura.runtime.server.api.chat import ChatCompletions
 from caesura.scheduler.vllm.engine.control import Commands
 from tests.campaign.fuzz import run as fuzz

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from caesura.runtime.journal.record import begun, encoded
-from caesura.runtime.journal.sqlite_store import SqliteJournal
-from caesura.runtime.journal.store import Entry
+from caesura.runtime.journal.store import Entry, SqliteJournal
 from tests.campaign.__main__ import main
 from tests.campaign.real import run as real
 from tests.campaign.real.clients import Clients

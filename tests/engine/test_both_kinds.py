@@ -12,9 +12,9 @@ import aiohttp
 import pytest
 
 from caesura.runtime.launch import CPU_BLOCK_SIZE, record
+from caesura.runtime.recording import catalog
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.recording.storage import reading
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.storage import Store
 from caesura.runtime.server import create_app
 from caesura.runtime.server.listen import listening
 from caesura.scheduler.vllm.client.engine import VllmEngine
@@ -80,7 +80,7 @@ class Server:
 
     def entries(self, *kinds: str) -> list[dict[str, Any]]:
         path, recording = self._recorder.store.path, self._recorder.recording
-        return [] if recording is None else list(reading.entries(path, recording, kinds))
+        return [] if recording is None else list(catalog.entries(path, recording, kinds))
 
 
 def _joined(events: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from caesura.runtime.recording.storage import reading
+from caesura.runtime.recording import catalog
 from caesura.tools import calculator
 from tests.ui.conftest import Open, Shown, chromium, open_page, serving
 from tests.ui.reading import about, amount, listed
@@ -25,7 +25,7 @@ async def opening_and_end(endpoint: Endpoint) -> tuple[dict[str, Any], dict[str,
     """
     while True:
         entries = list(
-            reading.entries(
+            catalog.entries(
                 endpoint.recorder.store.path, endpoint.recorder.recording or 0, ["opening", "pause"]
             )
         )

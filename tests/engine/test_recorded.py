@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from caesura.runtime.launch import facts_of, record
+from caesura.runtime.recording import catalog
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.runs import KINDS, Runs
-from caesura.runtime.recording.storage import reading
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.storage import Store
 from caesura.runtime.sdk.agent import Agent
 from caesura.scheduler.messages import Sampling
 from caesura.scheduler.vllm.client.engine import VllmEngine
@@ -44,7 +44,7 @@ async def test_a_run_and_what_the_scheduler_did_with_it_come_together(
         await agent.run("What is 12 * 7?")  # its spans are recorded, and nothing of the engine's
         await settled()
     assert recorder.recording is not None
-    first, second = Runs(reading.entries(path, recorder.recording, KINDS)).runs()
+    first, second = Runs(catalog.entries(path, recorder.recording, KINDS)).runs()
     assert (len(first.turns), len(first.calls), len(first.sessions)) == (2, 1, 1)
     (pause,) = first.pauses
     assert pause.opening is not None and pause.ended is not None
@@ -57,7 +57,7 @@ async def test_a_run_and_what_the_scheduler_did_with_it_come_together(
     assert first.turns[1].end is not None
     assert first.turns[0].start < pause.told.at < first.turns[1].end
     # Each turn was rendered, then handed to the engine, which had it later.
-    entries = list(reading.entries(path, recorder.recording))
+    entries = list(catalog.entries(path, recorder.recording))
     (lanes,) = [one for one in entries if one["kind"] == "lanes"][:1]
     for turn in first.turns:
         (sent,) = [one for one in turn.events if one.name == "caesura.request_sent"]

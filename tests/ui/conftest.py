@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from caesura.runtime.recording.entries import Entry, Recording
-from caesura.runtime.recording.files.export import write_html
+from caesura.runtime.recording.files import write_html
 
 from .serving import Endpoint, serve
 

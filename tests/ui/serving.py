@@ -11,7 +11,7 @@ import aiohttp
 from caesura.runtime.launch import record
 from caesura.runtime.recording.entries import Entry, Recording, row_of
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.storage import Store
 from caesura.runtime.server import create_app
 from caesura.runtime.server.listen import listening
 from caesura.runtime.testing import ScriptedEngine

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from caesura.runtime.recording.files.export import write_html
+from caesura.runtime.recording.files import write_html
 
 from . import recordings
 from .conftest import Open, Shown

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from caesura.runtime.recording.storage import reading
+from caesura.runtime.recording import catalog
 
 from . import recordings
 from .conftest import Open
@@ -28,7 +28,7 @@ async def test_a_recording_is_named_noted_pinned_and_deleted(open_page: Open, se
     row = shown.page.locator("[data-testid=recording]", has_text="before the")
     await row.get_by_role("button", name="Pin").click()
     await shown.says("★ before the", within="[data-testid=recording]")
-    found = reading.recording(path, 1)
+    found = catalog.recording(path, 1)
     assert found is not None and found.pinned
     assert (found.title, found.note) == ("before the <b>fix</b>", "the link was slow")
     assert "before the" in await shown.page.title()
@@ -36,7 +36,7 @@ async def test_a_recording_is_named_noted_pinned_and_deleted(open_page: Open, se
     await row.get_by_role("button", name="Delete").click()
     await row.get_by_role("button", name="Delete for good").click()
     await row.wait_for(state="detached")
-    assert reading.recording(path, 1) is None
+    assert catalog.recording(path, 1) is None
     live = shown.page.locator("[data-testid=recording]", has_text="the live run")
     assert await live.get_by_role("button", name="Delete").count() == 0
     await shown.press("Escape")

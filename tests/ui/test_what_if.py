@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from caesura.runtime.recording.entries import Recording
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.storage import Store
 from caesura.runtime.whatif.replays import Replays
 from tests.runtime.whatif.test_replays import ABOUT, BEGAN, CALIBRATION, session
 

@@ -4,9 +4,8 @@ A question is kept in a file until a person answers it: in the terminal, through
 program, or by its id over the endpoint.
 """
 
-from caesura.tools.people.approval import person_deadline, with_approval
-from caesura.tools.people.ask import make_ask_user
-from caesura.tools.people.callback import Callback
+from caesura.tools.people.asking import make_ask_user, person_deadline, with_approval
+from caesura.tools.people.desk import Callback
 from caesura.tools.people.pending import (
     BadAnswer,
     NoAnswer,
@@ -15,8 +14,7 @@ from caesura.tools.people.pending import (
     Pending,
     PeopleError,
 )
-from caesura.tools.people.people import People
-from caesura.tools.people.settings import PeopleSettings, Settings
+from caesura.tools.people.people import People, PeopleSettings, Settings
 from caesura.tools.services import Services
 from caesura.tools.tool import Tool
 

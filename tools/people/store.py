@@ -1,18 +1,175 @@
-"""The pending items in the database, and their changes of state.
+"""The pending items in their file, and their changes of state.
 
 Each change is one statement that names the states it starts from. So of two concurrent answers
-the first wins, even from different threads or processes. All methods block.
+the first wins, even from different threads or processes. While the file fails, the items go on in
+memory. All methods block.
 """
 
 import json
+import logging
 import sqlite3
-from collections.abc import Collection, Iterable
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from caesura.tools.people import owner as leases
-from caesura.tools.people.database import INSERT, ITEM, MAX_BYTES, Database
+from caesura.stores.leases import SqliteLeases, new_owner
+from caesura.stores.sqlite import PAGE_BYTES, Column, Schema, SqliteFile, transaction
 from caesura.tools.people.pending import UNSETTLED, NoAnswer, Pending, State
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 5.0
+"""How long to wait before a file that failed is tried again."""
+MAX_BYTES = 64 * 2**20
+
+ITEM = tuple(field.name for field in fields(Pending))
+# `identity` recognises the same question asked again. `taken` tells whether a run has the
+# answer: 0 no, 1 a run that goes on, 2 a run that has ended, 3 not yet, but it is for the run of
+# the owner alone, which another process answered.
+COLUMNS = (*ITEM, "identity", "owner", "taken")
+_NAMES = ", ".join(f'"{name}"' for name in COLUMNS)
+INSERT = f"INSERT INTO items ({_NAMES}) VALUES ({', '.join('?' * len(COLUMNS))})"
+_SCHEMA = Schema(
+    version=1,
+    tables=(
+        f'CREATE TABLE IF NOT EXISTS items ({_NAMES}, PRIMARY KEY ("id"))',
+        'CREATE INDEX IF NOT EXISTS by_identity ON items ("identity")',
+        'CREATE INDEX IF NOT EXISTS by_state ON items ("state")',
+        SqliteLeases.TABLE,
+    ),
+    # The items of files of before it are nobody's. Both ways can be read.
+    columns=(Column("items", "tenant", "DEFAULT ''"),),
+)
+
+Row = tuple[Any, ...]
+
+
+class Database:
+    """A connection, opened at the first use and shared by threads.
+
+    path: None keeps the items in memory. While the file fails, the items that can still be read
+    continue in memory; `trouble` and the log say why. The file is tried again every
+    `RETRY_SECONDS`, and then gets what has changed. A file that was deleted is written again.
+    """
+
+    def __init__(
+        self, path: Path | None, max_bytes: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.trouble: str | None = None
+        self._path = path
+        self._max_bytes = max_bytes
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._file = _file(path, max_bytes)
+        """The file, or memory while it fails."""
+        self._retry_at = 0.0
+        self._before: dict[str, Row] = {}
+        """The rows that came from the file into memory, by id."""
+
+    def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Return the result of `work` on the file, or on memory if the file fails."""
+        with self._lock:
+            if self.trouble is not None and self._clock() >= self._retry_at:
+                self._come_back()
+            try:
+                if self._file.is_replaced:
+                    self._write_again()
+                with self._file.using() as db:
+                    return work(db)
+            except (sqlite3.Error, OSError) as error:
+                if self._path is None or self.trouble is not None:
+                    raise
+                self._fall_back(error)
+                with self._file.using() as db:
+                    return work(db)
+
+    def close(self) -> None:
+        """Close the file; the next use opens it again. Items in memory stay."""
+        with self._lock:
+            if self._path is not None and self.trouble is None:
+                self._file.close()
+
+    def _write_again(self) -> None:
+        """Put the items of a file that was deleted, and is still open, into a new one."""
+        logger.warning("%s was deleted or replaced: its questions are written again", self._path)
+        new = _file(self._path, self._max_bytes)
+        try:
+            with self._file.using() as deleted, new.using() as db:
+                _put(db, _rows(deleted), replace=False)
+        except BaseException:
+            new.close()
+            raise
+        self._file.close()
+        self._file = new
+
+    def _fall_back(self, error: Exception) -> None:
+        self.trouble = f"{self._path} cannot be used: {error}"
+        self._retry_at = self._clock() + RETRY_SECONDS
+        logger.warning(
+            "pending questions are kept in memory until the file can be used again, and are lost "
+            "if the process ends before: %s",
+            self.trouble,
+        )
+        file, self._file = self._file, _file(None, MAX_BYTES)
+        self._before = {}
+        if file.is_open:
+            try:
+                with file.using() as db:
+                    rows = list(_rows(db))
+                with self._file.using() as memory:
+                    _put(memory, rows, replace=False)
+                self._before = {row[0]: row for row in rows}
+            except sqlite3.Error as lost:
+                logger.warning("earlier questions are not seen meanwhile: %s", lost)
+            file.close()
+
+    def _come_back(self) -> None:
+        """Use the file again, with what has changed in memory, if it works now."""
+        file = _file(self._path, self._max_bytes)
+        try:
+            with file.using() as db, self._file.using() as memory:
+                changed = [row for row in _rows(memory) if self._before.get(row[0]) != row]
+                _put(db, changed, replace=True)
+        except (sqlite3.Error, OSError):
+            file.close()
+            self._retry_at = self._clock() + RETRY_SECONDS
+            return
+        self._file.close()
+        self._file = file
+        self.trouble = None
+        self._before = {}
+        logger.warning("%s can be used again; nothing was lost", self._path)
+
+
+def _file(path: Path | None, max_bytes: int) -> SqliteFile:
+    pages = f"PRAGMA max_page_count = {max(1, max_bytes // PAGE_BYTES)}"
+    return SqliteFile(path, replace(_SCHEMA, settings=(pages,)), _with_names)
+
+
+def _with_names(db: sqlite3.Connection) -> None:
+    db.row_factory = sqlite3.Row
+
+
+def _rows(db: sqlite3.Connection) -> Iterable[Row]:
+    return [tuple(row) for row in db.execute(f"SELECT {_NAMES} FROM items")]
+
+
+def _put(db: sqlite3.Connection, rows: Iterable[Row], *, replace: bool) -> None:
+    """Write rows in one transaction; an answer that the file has stays."""
+    way = "REPLACE" if replace else "IGNORE"
+    statement = INSERT.replace("INSERT", f"INSERT OR {way}", 1)
+    state = COLUMNS.index("state")
+    with transaction(db):
+        for row in rows:
+            found = db.execute('SELECT "state" FROM items WHERE "id" = ?', (row[0],)).fetchone()
+            settled = found is not None and found[0] not in UNSETTLED
+            if not (settled and row[state] in UNSETTLED):
+                db.execute(statement, row)
 
 
 class Store:
@@ -25,7 +182,7 @@ class Store:
     def __init__(
         self, path: Path | None, *, max_items: int = 1000, max_bytes: int = MAX_BYTES
     ) -> None:
-        self.owner = leases.new_owner()
+        self.owner = new_owner()
         self.is_shared = path is not None
         """Whether other processes may answer our items."""
         self._db = Database(path, max_bytes)
@@ -100,7 +257,7 @@ class Store:
 
     def renew(self, now: float) -> None:
         """Let this user count as alive for a while."""
-        self._db.run(lambda db: leases.renew(db, self.owner, now))
+        self._db.run(lambda db: SqliteLeases(db, now).renew(self.owner))
 
     def get(self, item_id: str) -> Pending | None:
         """Return the item of that id, or None."""
@@ -146,7 +303,7 @@ class Store:
     def leave(self) -> list[Pending]:
         """Orphan our open items before our runs end, so that they can still be answered."""
         orphaned = self._orphan(self.owner)
-        self._db.run(lambda db: leases.end_lease(db, self.owner))
+        self._db.run(lambda db: SqliteLeases(db, 0.0).end(self.owner))
         return orphaned
 
     def close(self) -> None:
@@ -172,7 +329,8 @@ class Store:
 
         def gone(db: sqlite3.Connection) -> list[str]:
             owners = [row[0] for row in db.execute(query) if row[0] != self.owner]
-            return [owner for owner in owners if leases.is_gone(db, owner, now)]
+            leases = SqliteLeases(db, now)
+            return [owner for owner in owners if leases.is_gone(owner)]
 
         return self._db.run(gone)
 

@@ -6,15 +6,11 @@ from typing import Annotated
 
 import typer
 
-from caesura.runtime.errors import UsageError
-from caesura.runtime.journal.postgres_store import PostgresJournal
-from caesura.runtime.journal.sqlite_store import SqliteJournal
-from caesura.runtime.journal.store import JournalStore
-from caesura.runtime.postgres import Database, Unavailable
-from caesura.runtime.postgres.database import shown
-from caesura.runtime.server.responses.store import ResponseStore, Store
-from caesura.runtime.server.responses.store.postgres import PostgresResponses
+from caesura.runtime.errors import UsageError, usage_errors
+from caesura.runtime.journal.store import JournalStore, PostgresJournal, SqliteJournal
+from caesura.runtime.server.responses.store import PostgresResponses, ResponseStore, SqliteResponses
 from caesura.scheduler.paths import journal_path, responses_path
+from caesura.stores.postgres import Database, Misconfigured, Unavailable, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +73,8 @@ class Kept:
                 " --no-responses and --journal"
             )
         try:
-            Database(self.shared, ()).check()
+            with usage_errors(Misconfigured):
+                Database(self.shared, ()).check()
         except Unavailable as error:
             raise UsageError(f"{error}; correct --store or CAESURA_STORE") from error
 
@@ -85,7 +82,7 @@ class Kept:
         """Return the store of responses and conversations."""
         if self.shared is not None:
             return PostgresResponses(self.shared)
-        return Store(None if self.no_responses else self.responses or responses_path())
+        return SqliteResponses(None if self.no_responses else self.responses or responses_path())
 
     def journal_store(self) -> JournalStore | None:
         """Return the store of journals, or None if no runs are to be written down.

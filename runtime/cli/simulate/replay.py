@@ -11,7 +11,7 @@ from caesura.runtime.cli.simulate.options import StudyOptions
 from caesura.runtime.cli.simulate.run import start, study_of
 from caesura.runtime.cli.trace.export import Span
 from caesura.runtime.errors import UsageError
-from caesura.runtime.recording.storage import reading
+from caesura.runtime.recording import catalog
 from caesura.runtime.whatif.choice import doubts_about, recorded_of
 from caesura.runtime.whatif.stretch import collect
 from caesura.simulator.policy import Policy
@@ -39,7 +39,7 @@ def recorded(record: Path | None, store: Path, said: str, span: Span, out: Path)
     """
     if record is not None:
         raise UsageError(f"--recording excludes the file {record}: give only one of them")
-    found = reading.find(store, said)
+    found = catalog.find(store, said)
     policy = recorded_of(found.about)
     times = span.times(found.ended or 0.0) or (-inf, inf)
     try:

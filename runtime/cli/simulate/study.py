@@ -10,7 +10,7 @@ from rich.markup import escape
 from caesura.runtime.cli.simulate.progress import watching
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.entries import Recording
-from caesura.runtime.recording.files.export import write_html
+from caesura.runtime.recording.files import write_html
 from caesura.simulator.report.canvas import MISSING
 from caesura.simulator.report.facts import facts, notes
 from caesura.simulator.report.grids import ratio_grids, replica_grids, service_grids

@@ -11,10 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from caesura.runtime.errors import UsageError
+from caesura.runtime.recording import catalog
 from caesura.runtime.recording.entries import Entry, Recording
-from caesura.runtime.recording.files.export import FORMATS, Held, write
-from caesura.runtime.recording.files.json_lines import read_lines
-from caesura.runtime.recording.storage import reading
+from caesura.runtime.recording.files import FORMATS, Held, read_lines, write
 from caesura.runtime.recording.window import cut, times_of
 from caesura.tools.config.caesura_toml import Config
 
@@ -96,8 +95,8 @@ def _found(
     for path in files:
         yield from read_lines(path)
     for said in wanted or ([] if files else ["last"]):
-        recording = reading.find(store, said)
-        yield recording, (body for _, body in reading.bodies(store, int(recording.id)))
+        recording = catalog.find(store, said)
+        yield recording, (body for _, body in catalog.bodies(store, int(recording.id)))
 
 
 def _cut(recording: Recording, bodies: Iterable[str], span: Span) -> Held:

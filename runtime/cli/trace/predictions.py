@@ -12,9 +12,9 @@ from rich.table import Table
 
 from caesura.runtime.cli.show import shorten
 from caesura.runtime.cli.trace.forecast_lines import NAMES
+from caesura.runtime.recording import catalog
 from caesura.runtime.recording.entries import Entry
-from caesura.runtime.recording.files.json_lines import read_lines
-from caesura.runtime.recording.storage import reading
+from caesura.runtime.recording.files import read_lines
 from caesura.scheduler.accuracy.outcomes import CHANCES, Outcomes
 from caesura.scheduler.accuracy.summary import Accuracy, accuracies
 from caesura.scheduler.records import Record, RecordError, parse
@@ -78,8 +78,8 @@ def _places(
         for recording, bodies in read_lines(path):
             yield recording.title, map(json.loads, bodies)
     if wanted is not None or not files:
-        found = reading.find(store, wanted or "last")
-        yield found.title, reading.entries(store, int(found.id), KINDS)
+        found = catalog.find(store, wanted or "last")
+        yield found.title, catalog.entries(store, int(found.id), KINDS)
 
 
 def _records(entries: Iterable[Entry]) -> Iterator[Record | None]:

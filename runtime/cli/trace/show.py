@@ -17,9 +17,9 @@ from caesura.runtime.cli.show import shorten
 from caesura.runtime.cli.trace.run_tree import tree_of
 from caesura.runtime.cli.trace.words import amount, counted, fault_of, name_of
 from caesura.runtime.errors import UsageError
+from caesura.runtime.recording import catalog
 from caesura.runtime.recording.entries import Entry, Recording
 from caesura.runtime.recording.runs import KINDS, Pause, Run, Runs, Session
-from caesura.runtime.recording.storage import reading
 from caesura.scheduler.records import HttpRecord, RestartRecord
 from caesura.tools.config.caesura_toml import Config
 
@@ -35,9 +35,9 @@ def store_file(given: Path | None, config: Path | None) -> Path:
 def show_list(store: Path, wanted: str | None, as_json: bool) -> None:
     """Print the recordings, or the runs and sessions of one; raise `UsageError` on failure."""
     if wanted is not None:
-        _show_runs(store, reading.find(store, wanted), as_json)
+        _show_runs(store, catalog.find(store, wanted), as_json)
         return
-    known, counts = reading.recordings(store), reading.counts(store)
+    known, counts = catalog.recordings(store), catalog.counts(store)
     if as_json:
         told = [{**each.public(), "kinds": counts.get(int(each.id), {})} for each in known]
         print(json.dumps(told, indent=2))
@@ -63,7 +63,7 @@ def show_list(store: Path, wanted: str | None, as_json: bool) -> None:
 
 def show_one(store: Path, recording: str | None, wanted: str, as_json: bool) -> None:
     """Print a run, or all runs of a session, as trees; raise `UsageError` if none matches."""
-    places = [reading.find(store, recording)] if recording else reading.recordings(store)
+    places = [catalog.find(store, recording)] if recording else catalog.recordings(store)
     for place in places:
         found = _matching(_runs(store, place), wanted)
         if as_json and found:
@@ -115,7 +115,7 @@ def _show_runs(store: Path, recording: Recording, as_json: bool) -> None:
 
 
 def _runs(store: Path, recording: Recording) -> Runs:
-    return Runs(reading.entries(store, int(recording.id), KINDS))
+    return Runs(catalog.entries(store, int(recording.id), KINDS))
 
 
 def _matching(folded: Runs, wanted: str) -> list[Run | Session]:

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
-from caesura.runtime.journal.kept import KeptRun
+from caesura.runtime.journal.journaled_run import JournaledRun
 from caesura.runtime.journal.record import Recorded
 from caesura.runtime.run.plan import Plan
 from caesura.runtime.server.api.chat_answer import Answer, Delta, answer_of
@@ -35,7 +35,7 @@ KEPT_SECONDS = 3600.0
 class KeptChat:
     """One completion, whose deltas any number of readers get from the first one on."""
 
-    def __init__(self, answer: Answer, asked: str, kept: KeptRun) -> None:
+    def __init__(self, answer: Answer, asked: str, kept: JournaledRun) -> None:
         self.answer = answer
         self.asked = asked
         """The digest of the request's body."""
@@ -161,7 +161,7 @@ class KeptChats:
         answer = _answer(plan, asked, run_id, int(time.time()))
         about = {"api": API, "body": body.decode(), "created": answer.created}
         journal = writer.begin(run_id, about | {"sender": sender.to_wire()})
-        kept = KeptRun(writer, journal, self._state.people)
+        kept = JournaledRun(writer, journal, self._state.people)
         return self._start(KeptChat(answer, digest, kept), plan, kept, sender, began)
 
     def resume(self, records: Sequence[Recorded]) -> None:
@@ -181,7 +181,7 @@ class KeptChats:
                 LOG.warning("the completion %s does not go on: %s", record.run, str(error)[:200])
                 journal.finish()
                 continue
-            kept = KeptRun(self._state.journal, journal, self._state.people, record)
+            kept = JournaledRun(self._state.journal, journal, self._state.people, record)
             run = KeptChat(answer, hashlib.sha256(body).hexdigest(), kept)
             self._start(run, plan, kept, sender, time.monotonic())
 
@@ -203,7 +203,7 @@ class KeptChats:
         self,
         run: KeptChat,
         plan: Plan,
-        kept: KeptRun,
+        kept: JournaledRun,
         sender: Sender,
         began: float,
     ) -> KeptChat:
@@ -215,7 +215,7 @@ class KeptChats:
         self,
         answer: Answer,
         plan: Plan,
-        kept: KeptRun,
+        kept: JournaledRun,
         sender: Sender,
         began: float,
     ) -> AsyncGenerator[Delta, None]:

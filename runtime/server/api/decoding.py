@@ -15,7 +15,7 @@ from caesura.intercept.calls.events import TurnEnded
 from caesura.runtime.engine import EngineSession
 from caesura.runtime.errors import LimitReached
 from caesura.runtime.events import RunEvent
-from caesura.runtime.journal.kept import KeptRun
+from caesura.runtime.journal.journaled_run import JournaledRun
 from caesura.runtime.run.loop import run
 from caesura.runtime.run.media import Pictures, count_pictures
 from caesura.runtime.run.plan import Plan
@@ -74,7 +74,7 @@ async def decode(
     session: EngineSession,
     name: str,
     sender: Sender,
-    kept: KeptRun | None = None,
+    kept: JournaledRun | None = None,
 ) -> AsyncGenerator[RunEvent, None]:
     """Run the plan to its end, and yield the run's events.
 
@@ -129,7 +129,7 @@ async def decode(
 
 @asynccontextmanager
 async def opened(
-    state: State, plan: Plan, answer: Answering[Piece], kept: KeptRun | None = None
+    state: State, plan: Plan, answer: Answering[Piece], kept: JournaledRun | None = None
 ) -> AsyncIterator[EngineSession]:
     """Open the engine's session of an answer, and close it in every case."""
     origin = plan.spec.origin
@@ -150,7 +150,7 @@ async def pieces(
     answer: Answering[Piece],
     started: float,
     sender: Sender,
-    kept: KeptRun | None = None,
+    kept: JournaledRun | None = None,
 ) -> AsyncGenerator[Piece, None]:
     """Run the plan to its end; yield the answer's pieces as they come.
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from caesura.runtime.recording.http_log import HttpLog
+from caesura.runtime.recording.recorder import HttpLog
 
 CLIENT_LEFT = 499
 """The status under which a request counts whose client left early. It is never sent."""

@@ -34,7 +34,7 @@ from caesura.runtime.server.responses.output import (
     ServerCallItem,
 )
 from caesura.runtime.server.responses.resource import MAX_OUTPUT_TOKENS, Resource, usage_of
-from caesura.runtime.server.responses.store.records import Item
+from caesura.runtime.server.responses.store import Item
 
 
 @dataclass(frozen=True, slots=True)

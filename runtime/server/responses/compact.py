@@ -20,7 +20,7 @@ from caesura.runtime.server.responses.plan import offered
 from caesura.runtime.server.responses.resource import usage_of
 from caesura.runtime.server.responses.schema import CompactRequest, TokenCountRequest
 from caesura.runtime.server.responses.service import Responses
-from caesura.runtime.server.responses.store.records import Item
+from caesura.runtime.server.responses.store import Item
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.tools.registry import Registry
 

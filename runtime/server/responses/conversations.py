@@ -19,8 +19,7 @@ from caesura.runtime.server.responses.items import items_of
 from caesura.runtime.server.responses.routes import page
 from caesura.runtime.server.responses.schema import Metadata, parsed_as
 from caesura.runtime.server.responses.service import Responses
-from caesura.runtime.server.responses.store import Conversation, NotStored
-from caesura.runtime.server.responses.store.records import Item
+from caesura.runtime.server.responses.store import Conversation, Item, NotStored
 
 MAX_NEW_ITEMS = 20
 """The most items that one request adds, as at OpenAI."""

@@ -10,7 +10,7 @@ from typing import Any
 from caesura.runtime.run.media import Content, media_part
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses import ids
-from caesura.runtime.server.responses.store.records import Item
+from caesura.runtime.server.responses.store import Item
 
 MAX_ITEMS = 65_536
 MAX_SHOWN_CHARACTERS = 40

@@ -15,13 +15,13 @@ from caesura.runtime.server.responses.resource import FINAL
 from caesura.runtime.server.responses.schema import Continued
 from caesura.runtime.server.responses.store import (
     UNUSABLE,
+    Item,
     NotStored,
     ResponseStore,
     Stored,
     history_of,
 )
-from caesura.runtime.server.responses.store.records import Item
-from caesura.tools.people.owner import RENEW_SECONDS
+from caesura.stores.leases import RENEW_SECONDS
 
 T = TypeVar("T")
 LOG = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from caesura.runtime.server.responses import ids
 from caesura.runtime.server.responses.custom import arguments_of
 from caesura.runtime.server.responses.ids import turn_and_call
 from caesura.runtime.server.responses.items import ACTIONS, content_of, text_of
-from caesura.runtime.server.responses.store.records import Item
+from caesura.runtime.server.responses.store import Item
 from caesura.scheduler.messages import Message
 
 NAMESPACE_SEPARATOR = "__"

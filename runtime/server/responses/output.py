@@ -12,7 +12,7 @@ from caesura.intercept.calls.events import TokenLogprob
 from caesura.runtime.server.api.chat_answer import shown_logprob
 from caesura.runtime.server.responses import ids
 from caesura.runtime.server.responses.custom import InputReader, input_of
-from caesura.runtime.server.responses.store.records import Item
+from caesura.runtime.server.responses.store import Item
 
 Event = dict[str, Any]
 """One event of a response's stream; `type` names its kind."""

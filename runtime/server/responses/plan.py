@@ -18,7 +18,7 @@ from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses.answer import Shown
 from caesura.runtime.server.responses.messages import messages_of, with_instructions
 from caesura.runtime.server.responses.schema import Prompt, ResponseRequest, left_out
-from caesura.runtime.server.responses.store.records import Item
+from caesura.runtime.server.responses.store import Item
 from caesura.runtime.server.responses.tools import (
     SERVER_LABEL,
     AllowedTools,
@@ -35,7 +35,7 @@ from caesura.scheduler.messages import CallRule, Message, SessionSpec, ToolSpec
 from caesura.tools.context import current
 from caesura.tools.errors import Permanent
 from caesura.tools.people import People
-from caesura.tools.people.approval import with_approval
+from caesura.tools.people.asking import with_approval
 from caesura.tools.registry import Registry
 from caesura.tools.tool import Tool as ServerTool
 

@@ -13,7 +13,7 @@ from caesura.runtime.events import Usage
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.responses import ids
 from caesura.runtime.server.responses.schema import ResponseRequest, left_out
-from caesura.runtime.server.responses.store.records import Item
+from caesura.runtime.server.responses.store import Item
 from caesura.scheduler.messages import Sampling
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]

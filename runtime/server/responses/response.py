@@ -8,13 +8,12 @@ from functools import partial
 from typing import Literal
 
 from caesura.runtime.events import RunEvent
-from caesura.runtime.journal.kept import KeptRun
+from caesura.runtime.journal.journaled_run import JournaledRun
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.responses.answer import Answer
 from caesura.runtime.server.responses.output import Event
 from caesura.runtime.server.responses.resource import Resource
-from caesura.runtime.server.responses.store import Stored
-from caesura.runtime.server.responses.store.records import Item
+from caesura.runtime.server.responses.store import Item, Stored
 from caesura.scheduler.messages import Message
 
 Ending = Literal["complete", "skip", "cancel"] | ApiError
@@ -96,7 +95,7 @@ class Part:
         *,
         history: Sequence[Message] = (),
         covers_previous: bool = False,
-        kept: KeptRun | None = None,
+        kept: JournaledRun | None = None,
         tenant: str,
     ) -> None:
         self.answer = answer

@@ -9,7 +9,7 @@ from caesura.runtime.server.keys.sender import Sender
 from caesura.runtime.server.responses.plan import History
 from caesura.runtime.server.responses.resource import Resource
 from caesura.runtime.server.responses.schema import ResponseRequest
-from caesura.runtime.server.responses.store.records import Item
+from caesura.runtime.server.responses.store import Item
 from caesura.scheduler.messages import Sampling
 
 if TYPE_CHECKING:

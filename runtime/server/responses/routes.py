@@ -23,7 +23,7 @@ from caesura.runtime.server.responses.resource import FINAL
 from caesura.runtime.server.responses.response import Feed
 from caesura.runtime.server.responses.schema import parse, parse_compact, parse_count
 from caesura.runtime.server.responses.service import Responses
-from caesura.runtime.server.responses.store.records import Item
+from caesura.runtime.server.responses.store import Item
 
 MAX_NUMBER_DIGITS = 9
 

@@ -30,7 +30,7 @@ from caesura.runtime.server.responses.messages import messages_of
 from caesura.runtime.server.responses.plan import ResponsePlan, shortened
 from caesura.runtime.server.responses.response import Ending, Part
 from caesura.runtime.server.responses.resumed import Attended
-from caesura.runtime.server.responses.store.records import Item
+from caesura.runtime.server.responses.store import Item
 from caesura.scheduler.messages import Message
 from caesura.tools.people import NotPending, Pending
 

@@ -31,7 +31,7 @@ from caesura.runtime.server.api.fields import (
 )
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses.items import LEFT_OUT, items_of
-from caesura.runtime.server.responses.store.records import Item
+from caesura.runtime.server.responses.store import Item
 from caesura.runtime.server.responses.tools import (
     CustomTool,
     NamespaceTool,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
-from caesura.runtime.journal.kept import KeptRun
+from caesura.runtime.journal.journaled_run import JournaledRun
 from caesura.runtime.journal.record import Recorded
 from caesura.runtime.server.api.chat_request import adapter_of
 from caesura.runtime.server.api.decoding import with_sender
@@ -24,8 +24,7 @@ from caesura.runtime.server.responses.resumed import API, Attended, Begun
 from caesura.runtime.server.responses.run import WHO, Decision, LiveRun, decisions_in
 from caesura.runtime.server.responses.runs import LiveRuns
 from caesura.runtime.server.responses.schema import ResponseRequest
-from caesura.runtime.server.responses.store import ResponseStore, Stored
-from caesura.runtime.server.responses.store.records import Item
+from caesura.runtime.server.responses.store import Item, ResponseStore, Stored
 from caesura.scheduler.media import has_media
 
 LOG = logging.getLogger(__name__)
@@ -54,7 +53,7 @@ class Responses:
                 continue
             journal = self._state.journal.resume(record)
             try:
-                kept = KeptRun(self._state.journal, journal, self._state.people, record)
+                kept = JournaledRun(self._state.journal, journal, self._state.people, record)
                 await self._begin_again(Begun.read(record), kept)
             except Exception as error:  # whatever it holds, the server starts and others go on
                 LOG.warning("the response %s does not go on: %r", record.run, error)
@@ -152,7 +151,7 @@ class Responses:
 
     def _journaled(
         self, part: Part, history: History, plan: ResponsePlan, sender: Sender
-    ) -> KeptRun | None:
+    ) -> JournaledRun | None:
         """Begin the journal of a run whose client can come back for its response."""
         writer, request = self._state.journal, part.answer.resource.request
         # Tokens alone bring back neither their probabilities nor the pictures before them.
@@ -160,7 +159,7 @@ class Responses:
         if writer is None or not request.stored or lost:
             return None
         begun = Begun(Attended.of(part), history, sender)
-        return KeptRun(writer, writer.begin(part.id, begun.told()), self._state.people)
+        return JournaledRun(writer, writer.begin(part.id, begun.told()), self._state.people)
 
     async def _start(
         self,
@@ -187,7 +186,7 @@ class Responses:
 
     # -- continuing ------------------------------------------------------------------------------
 
-    async def _begin_again(self, begun: Begun, kept: KeptRun) -> None:
+    async def _begin_again(self, begun: Begun, kept: JournaledRun) -> None:
         """Drive again a run that an ended process has left."""
         first = begun.first
         plan = await self._planned(first.request, first.items, begun.history)

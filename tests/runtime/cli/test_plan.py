@@ -15,7 +15,7 @@ from caesura.runtime.cli.app import app
 from caesura.runtime.cli.plan.options import PlanOptions
 from caesura.runtime.cli.plan.plan import Outputs, show_plan
 from caesura.runtime.errors import UsageError
-from caesura.runtime.recording.storage import reading
+from caesura.runtime.recording import catalog
 from caesura.scheduler.records import PlanRecord, parse
 from tests.planning.search.factory import Factory
 
@@ -106,9 +106,9 @@ def test_a_plan_alone_is_recorded_for_the_page(
     store = tmp_path / "traces.sqlite"
     show(path, False, None, None, None, None, store)
     assert f"recorded: {store}, recording 1" in capsys.readouterr().err.replace("\n", "")
-    (recording,) = reading.recordings(store)
+    (recording,) = catalog.recordings(store)
     assert recording.title == "caesura plan, two"
-    (entry,) = reading.entries(store, 1)
+    (entry,) = catalog.entries(store, 1)
     record = parse(entry)
     assert isinstance(record, PlanRecord)
     assert (record.requests, record.devices, record.makespan) == (8, 2, 5.0)

@@ -22,7 +22,7 @@ from caesura.runtime.cli.plan.options import PlanOptions, RunTraces
 from caesura.runtime.cli.plan.plan import Outputs, show_plan
 from caesura.runtime.cli.plan.run import RunOptions, run_application
 from caesura.runtime.errors import UsageError
-from caesura.runtime.recording.storage import reading
+from caesura.runtime.recording import catalog
 from caesura.scheduler.paths import traces_path
 from caesura.scheduler.records import (
     PlanRecord,
@@ -111,10 +111,10 @@ def test_a_run_is_recorded_for_the_page(
     store = tmp_path / "traces.sqlite"
     run(path, traces=RunTraces(store))
     assert f"recorded for the page in {store}" in capsys.readouterr().err.replace("\n", "")
-    (recording,) = reading.recordings(store)
+    (recording,) = catalog.recordings(store)
     assert (recording.title, recording.source) == ("caesura run, two", "plan")
     assert recording.ended is not None
-    entries = [parse(entry) for entry in reading.entries(store, int(recording.id))]
+    entries = [parse(entry) for entry in catalog.entries(store, int(recording.id))]
     plan, last = entries[0], entries[-1]
     assert isinstance(plan, PlanRecord) and plan.next_best is not None
     assert plan.next_best.reason
@@ -131,7 +131,7 @@ def test_a_run_of_a_planned_file_knows_its_next_best_plan(path: Path, tmp_path: 
         show_plan(path, PlanOptions(devices=2, draws=1), Outputs(json=True), MadeUpCosts)
     store = tmp_path / "traces.sqlite"
     run(path, plan=tmp_path / "plan.json", traces=RunTraces(store))
-    first = next(iter(reading.entries(store, 1)))
+    first = next(iter(catalog.entries(store, 1)))
     assert first["next_best"]["reason"]
 
 

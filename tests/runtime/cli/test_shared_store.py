@@ -6,9 +6,8 @@ import pytest
 
 from caesura.runtime.cli.serve.kept import Kept
 from caesura.runtime.errors import UsageError
-from caesura.runtime.journal.postgres_store import PostgresJournal
-from caesura.runtime.journal.store import Entry
-from caesura.runtime.server.responses.store.postgres import PostgresResponses
+from caesura.runtime.journal.store import Entry, PostgresJournal
+from caesura.runtime.server.responses.store import PostgresResponses
 
 
 def test_responses_and_runs_are_kept_in_the_database(database: str) -> None:

@@ -21,7 +21,7 @@ from caesura.runtime.cli.simulate.progress import Bar, watching
 from caesura.runtime.cli.simulate.run import describe, parse_policies, parse_seeds
 from caesura.runtime.cli.simulate.study import make_study
 from caesura.runtime.recording.entries import row_of
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.storage import Store
 from caesura.runtime.whatif.stretch import GOES_ON
 from caesura.simulator.latency.plans import PLANS
 from caesura.simulator.policy import POLICIES

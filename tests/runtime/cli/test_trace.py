@@ -11,10 +11,10 @@ from caesura.runtime.cli.options import Traces
 from caesura.runtime.cli.recording import recorded
 from caesura.runtime.cli.serve.serve import traces_line
 from caesura.runtime.errors import UsageError
+from caesura.runtime.recording import catalog
 from caesura.runtime.recording.entries import Entry, row_of
 from caesura.runtime.recording.runs import Runs
-from caesura.runtime.recording.storage import reading
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.storage import Store
 from caesura.runtime.testing import ScriptedEngine
 from caesura.scheduler.records import WaitRecord
 from caesura.tools.config.caesura_toml import Config, TraceSettings
@@ -375,7 +375,7 @@ async def test_a_command_records_where_it_is_told_to(tmp_path: Path) -> None:
         assert recorder is not None
         assert traces_line(recorder).startswith("traces, without content, in ")
         recorder.add([{"kind": "steps"}])
-    (found,) = reading.recordings(tmp_path / "t")
+    (found,) = catalog.recordings(tmp_path / "t")
     assert (found.entries, found.live, found.content) == (1, False, False)
     assert found.about["model"] == "scripted"
 
@@ -426,7 +426,7 @@ async def test_a_recording_is_called_what_the_options_or_the_configuration_say(
             pass
     async with recorded(ScriptedEngine([]), traces, Config(), "usual", "sdk"):
         pass
-    titles = [each.title for each in reading.recordings(tmp_path / "t.sqlite")]
+    titles = [each.title for each in catalog.recordings(tmp_path / "t.sqlite")]
     assert titles == ["usual", "named", "configured"]
 
 

@@ -7,7 +7,7 @@ from typer.testing import CliRunner, Result
 
 from caesura.runtime.cli.app import app
 from caesura.runtime.recording.entries import Entry, row_of
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.storage import Store
 
 
 def stored(folder: Path, entries: Iterable[Entry], ended: float) -> Path:

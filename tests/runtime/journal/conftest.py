@@ -13,8 +13,7 @@ import pytest
 from caesura.intercept.calls.events import Event, TextDelta, TurnEnded
 from caesura.runtime.journal import writer
 from caesura.runtime.journal.record import recorded
-from caesura.runtime.journal.sqlite_store import SqliteJournal
-from caesura.runtime.journal.store import Entry
+from caesura.runtime.journal.store import Entry, SqliteJournal
 from caesura.runtime.server import create_app
 from caesura.runtime.server.listen import listening
 from caesura.runtime.testing import ScriptedEngine

@@ -13,10 +13,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from conftest import MODEL, LoggingEngine
 
-from caesura.runtime.journal.sqlite_store import SqliteJournal
+from caesura.runtime.journal.store import SqliteJournal
 from caesura.runtime.server import create_app
 from caesura.runtime.server.listen import listening
-from caesura.runtime.server.responses.store import Store
+from caesura.runtime.server.responses.store import SqliteResponses
 from caesura.runtime.testing import calls, say
 from caesura.runtime.testing.script import call
 from caesura.tools.people import People
@@ -57,7 +57,7 @@ async def main() -> None:
         LoggingEngine(SCRIPT, model=MODEL),
         Registry([pay, look]),
         people=people,
-        store=Store(DIRECTORY / "responses.sqlite"),
+        store=SqliteResponses(DIRECTORY / "responses.sqlite"),
         journal=SqliteJournal(DIRECTORY / "journal.sqlite"),
     )
     async with listening(app) as port:

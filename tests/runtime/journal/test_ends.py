@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from caesura.runtime.server.api import chat_kept
-from caesura.runtime.server.responses.store import Store, Stored
+from caesura.runtime.server.responses.store import SqliteResponses, Stored
 from caesura.runtime.testing import say
 
 from .conftest import MODEL, LoggingEngine, Spy, until
@@ -74,7 +74,7 @@ async def test_a_run_that_is_cancelled_twice_leaves_nothing(serve: Any) -> None:
 
 
 async def test_a_run_whose_end_fails_leaves_nothing(serve: Any) -> None:
-    class Odd(Store):
+    class Odd(SqliteResponses):
         def put(self, stored: Stored) -> None:
             raise RuntimeError("it cannot be stored")
 

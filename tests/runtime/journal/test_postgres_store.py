@@ -6,9 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from caesura.runtime.errors import UsageError
-from caesura.runtime.journal.postgres_store import PostgresJournal
-from caesura.runtime.journal.store import JournalStore, JournalUnavailable
-from caesura.tools.people.owner import new_owner
+from caesura.runtime.journal.store import JournalStore, JournalUnavailable, PostgresJournal
+from caesura.stores.leases import new_owner
 from tests.postgres import Postgres
 
 from .contract import JournalContract, entries

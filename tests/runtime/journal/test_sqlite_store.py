@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from caesura.runtime.journal.sqlite_store import SqliteJournal
-from caesura.runtime.journal.store import JournalStore, JournalUnavailable
-from caesura.tools.people.owner import new_owner
+from caesura.runtime.journal.store import JournalStore, JournalUnavailable, SqliteJournal
+from caesura.stores.leases import new_owner
 
 from .contract import JournalContract, entries
 
@@ -69,7 +68,7 @@ def test_a_deleted_directory_is_made_again(tmp_path: Path) -> None:
 def test_a_locked_file_is_used_again_after_the_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("caesura.runtime.journal.sqlite_store.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("caesura.stores.sqlite.BUSY_SECONDS", 0.01)
     path = tmp_path / "j"
     store = SqliteJournal(path)
     store.append("a", entries("r", 0))

@@ -9,9 +9,10 @@ import pytest
 
 from caesura.runtime.journal import writer as writing
 from caesura.runtime.journal.record import Recorded, begun, recorded
-from caesura.runtime.journal.store import LEASE_SECONDS, Entry, JournalUnavailable
+from caesura.runtime.journal.store import Entry, JournalUnavailable
 from caesura.runtime.journal.writer import JournalWriter
 from caesura.runtime.testing import call, calls, say
+from caesura.stores.leases import LEASE_SECONDS
 
 from .conftest import MODEL, LoggingEngine, Spy, until
 from .test_crashes import MCP, Shop
@@ -70,7 +71,7 @@ async def test_a_run_goes_on_while_the_journal_fails_and_is_written_later(
     server, gate, task = await held(serve, journal, shop)
     journal.fails = True
     writer = server.app._state.journal
-    writer._runs[journal.all[0].run].told(-1)  # something to write
+    writer._runs[journal.all[0].run].streamed(-1)  # something to write
     await until(lambda: journal.tries >= 3)
     assert [record.message for record in caplog.records].count(caplog.records[0].message) == 1
     assert "runs go on without a journal" in caplog.text

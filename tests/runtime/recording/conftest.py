@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.storage import Store
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.storage import Store
 
 LIMIT = 300_000
 

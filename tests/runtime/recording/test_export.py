@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 
 from caesura.runtime.errors import UsageError
+from caesura.runtime.recording import files
 from caesura.runtime.recording.entries import Entry, Recording
-from caesura.runtime.recording.files import export
-from caesura.runtime.recording.files.export import write, write_html
-from caesura.runtime.recording.files.json_lines import read_lines
-from caesura.runtime.recording.files.page import Page, packed
+from caesura.runtime.recording.files import BuiltPage, packed, read_lines, write, write_html
 from caesura.runtime.recording.window import cut, times_of
 from caesura.tools.artifacts import ArtifactStore
 
@@ -54,11 +52,11 @@ def test_the_same_recording_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_script_cannot_end_its_own_tag() -> None:
-    page = Page("<html><head></head><body></body></html>", 'x("</script><b>")', "p{}")
+    page = BuiltPage("<html><head></head><body></body></html>", 'x("</script><b>")', "p{}")
     html = "".join(page.standalone(["{}"]))
     assert r'x("\x3c/script><b>")</script>' in html
     with pytest.raises(UsageError, match="npm run build"):
-        list(Page("", "", "").standalone([]))
+        list(BuiltPage("", "", "").standalone([]))
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 1000, 1_000_000])
@@ -121,7 +119,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
 def test_files_of_tools_are_put_in_as_far_as_they_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export, "MAX_ARTIFACT_BYTES", 150)
+    monkeypatch.setattr(files, "MAX_ARTIFACT_BYTES", 150)
     store = ArtifactStore(tmp_path / "artifacts")
     small, large = store.put(b"s" * 100, "png"), store.put(b"l" * 200, "wav")
     text, again = store.put(b"text", "txt"), store.put(b"a" * 60, "png")

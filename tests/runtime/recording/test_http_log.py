@@ -6,9 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from caesura.runtime.recording import http_log
-from caesura.runtime.recording.http_log import HttpLog
-from caesura.runtime.recording.recorder import Recorder
+from caesura.runtime.recording import recorder
+from caesura.runtime.recording.recorder import HttpLog, Recorder
 
 CHAT = "/v1/chat/completions"
 
@@ -55,7 +54,7 @@ async def test_a_flood_of_refusals_is_one_record() -> None:
 
 
 async def test_a_refusal_is_written_without_being_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_log, "MERGE_SECONDS", 0.0)
+    monkeypatch.setattr(recorder, "MERGE_SECONDS", 0.0)
     kept = Kept()
     log = log_of(kept)
     log.add(CHAT, 404, 0.1, "unknown_url")
@@ -75,5 +74,5 @@ async def test_refusals_of_many_kinds_are_bounded_too() -> None:
     for index in range(10_000):
         log.add(CHAT, 400, 0.0, f"code {index}")
     log.flush()
-    assert len(kept.entries) == http_log.MAX_KEYS + 1
+    assert len(kept.entries) == recorder.MAX_KEYS + 1
     assert sum(one["count"] for one in kept.entries) == 10_000

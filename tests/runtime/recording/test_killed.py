@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from caesura.runtime.recording.storage import reading
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording import catalog
+from caesura.runtime.recording.storage import Store
 
 ROOT = Path(__file__).parents[3]
 
@@ -34,11 +34,11 @@ def write_and_kill(path: Path, seconds: float) -> tuple[int, int]:
 def check(path: Path, made: int, count: int) -> None:
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    found = reading.recording(path, made)
+    found = catalog.recording(path, made)
     assert found is not None and not found.live
     # A batch may be committed and not yet told.
     assert found.entries + found.trimmed >= count
-    numbers = [each["n"] for each in reading.entries(path, made) if "n" in each]
+    numbers = [each["n"] for each in catalog.entries(path, made) if "n" in each]
     assert len(numbers) == found.entries
     assert numbers == list(range(found.trimmed, found.trimmed + found.entries))
 

@@ -10,12 +10,9 @@ from typing import Any
 
 import pytest
 
-from caesura.runtime.recording import backlog, entries, subscription
-from caesura.runtime.recording.backlog import Backlog
-from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.recording.storage import reading
-from caesura.runtime.recording.storage.store import Store
-from caesura.runtime.recording.subscription import Subscription
+from caesura.runtime.recording import catalog, entries, recorder
+from caesura.runtime.recording.recorder import Recorder, RowQueue, Subscription
+from caesura.runtime.recording.storage import Store
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.testing import ScriptedEngine
 
@@ -48,17 +45,17 @@ def span(characters: int) -> dict[str, Any]:
 def test_large_entries_do_not_pile_up_before_a_disk_that_hangs(
     held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backlog, "MAX_BYTES", 2 * MB)
+    monkeypatch.setattr(recorder, "MAX_BYTES", 2 * MB)
     with Recorder(held) as made:
         made.add([span(10)])
         assert held.reached.wait(60)
         for _ in range(60):
             made.add([span(100_000)])
-        assert made._backlog.bytes < 2 * MB + 110_000
-        assert made.dropped == 1 + 60 - len(made._backlog) > 30
+        assert made._queue.bytes < 2 * MB + 110_000
+        assert made.dropped == 1 + 60 - len(made._queue) > 30
         held.free.set()
     assert made.written == 1 + 60 - made.dropped + 1
-    (gap,) = (each for each in reading.entries(held.path, 1) if each["kind"] == "gap")
+    (gap,) = (each for each in catalog.entries(held.path, 1) if each["kind"] == "gap")
     assert gap["lost"] == made.dropped
 
 
@@ -67,10 +64,10 @@ def test_gaps_are_counted_as_all_that_is_pending(path: Any) -> None:
         for _ in range(3):
             made.add([{"kind": "steps"}] * 5)
             for _ in range(30_000):
-                if not made._backlog:
+                if not made._queue:
                     break
                 threading.Event().wait(0.002)
-    assert made._backlog.bytes == 0
+    assert made._queue.bytes == 0
     assert made.dropped == 9
 
 
@@ -78,7 +75,7 @@ def test_what_is_lost_while_a_gap_is_made_is_told_by_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As when making it collects garbage, which ends a span."""
-    waiting = Backlog(max_rows=0)
+    waiting = RowQueue(max_rows=0)
     waiting.lose(3, "lost")
 
     def row_of(entry: dict[str, Any]) -> Any:
@@ -86,7 +83,7 @@ def test_what_is_lost_while_a_gap_is_made_is_told_by_the_next(
             waiting.lose(2, "lost meanwhile")
         return entries.row_of(entry)
 
-    monkeypatch.setattr(backlog, "row_of", row_of)
+    monkeypatch.setattr(recorder, "row_of", row_of)
     waiting.close_gap(1.0)
     waiting.close_gap(2.0)
     (gap,) = waiting.first(10, 10_000)
@@ -100,13 +97,13 @@ def test_bytes_are_counted_and_not_characters() -> None:
 async def test_a_watcher_that_does_not_read_is_sent_to_the_store(
     path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subscription, "MAX_CHARACTERS", 1000)
+    monkeypatch.setattr(recorder, "MAX_CHARACTERS", 1000)
 
-    def large(first: int) -> reading.Page:
+    def large(first: int) -> catalog.Page:
         return [(first, "x" * 400)]
 
     with Recorder(Store(path)) as made, Subscription(made) as watcher:
-        offer: Callable[[reading.Page], bool] = watcher.offer
+        offer: Callable[[catalog.Page], bool] = watcher.offer
         for number in (1, 2):
             offer(large(number))
         await asyncio.sleep(0)

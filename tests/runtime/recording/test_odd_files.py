@@ -13,11 +13,10 @@ import pytest
 
 from caesura.runtime.cli.options import Traces
 from caesura.runtime.errors import UsageError
+from caesura.runtime.recording import catalog
 from caesura.runtime.recording.entries import Entry, Recording
-from caesura.runtime.recording.files.export import write
-from caesura.runtime.recording.files.json_lines import read_lines
-from caesura.runtime.recording.storage import reading
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.files import read_lines, write
+from caesura.runtime.recording.storage import Store
 from caesura.runtime.recording.window import cut
 
 PLAIN, SAID = Recording(1, "one", "serve", 1.0), Recording(2, "two", "serve", 1.0, content=True)
@@ -33,7 +32,7 @@ def test_the_data_base_of_another_program_is_left_as_it_is(path: Path) -> None:
     with pytest.raises(UsageError, match="database of another program"):
         Store(path).begin("one", "serve")
     with pytest.raises(UsageError, match="database of another program"):
-        reading.recordings(path)
+        catalog.recordings(path)
     assert path.read_bytes() == before
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from caesura.runtime.recording.files.perfetto import EVENTS_PER_PIECE, perfetto
+from caesura.runtime.recording.perfetto import EVENTS_PER_PIECE, perfetto
 
 from .traces import crowded
 

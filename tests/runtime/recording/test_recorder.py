@@ -15,12 +15,10 @@ from typing import Any
 
 import pytest
 
-from caesura.runtime.recording import subscription
-from caesura.runtime.recording.recorder import MAX_ENTRY_BYTES, Recorder
-from caesura.runtime.recording.storage import reading
-from caesura.runtime.recording.storage.bounds import Bounds
-from caesura.runtime.recording.storage.store import Store
-from caesura.runtime.recording.subscription import Subscription
+from caesura.runtime.recording import catalog
+from caesura.runtime.recording import recorder as subscription
+from caesura.runtime.recording.recorder import MAX_ENTRY_BYTES, Recorder, Subscription
+from caesura.runtime.recording.storage import Bounds, Store
 
 ROOT = Path(__file__).parents[3]
 Eventually = Callable[..., Any]
@@ -43,7 +41,7 @@ def step(number: int) -> dict[str, Any]:
 
 def entries(recorder: Recorder) -> list[dict[str, Any]]:
     assert recorder.recording is not None
-    return list(reading.entries(recorder.store.path, recorder.recording))
+    return list(catalog.entries(recorder.store.path, recorder.recording))
 
 
 def numbers(recorder: Recorder) -> list[int]:
@@ -56,7 +54,7 @@ def test_what_is_added_is_in_the_store_after_the_end(recorder: Recorder, path: P
     recorder.close()
     recorder.close()
     assert numbers(recorder) == list(range(200))
-    (found,) = reading.recordings(path)
+    (found,) = catalog.recordings(path)
     assert (found.title, found.source, found.entries, found.live) == ("test", "sdk", 200, False)
     assert (recorder.written, recorder.dropped) == (200, 0)
     recorder.add([step(0)])
@@ -111,7 +109,7 @@ async def test_text_that_cannot_be_encoded_stops_nothing(
         await eventually(lambda: recorder.written == 1)  # or both are written together
         recorder.add([step(1)])
     assert numbers(recorder)[-1:] == [1]
-    assert [each.title for each in reading.recordings(store.path)] == ["a model?"]
+    assert [each.title for each in catalog.recordings(store.path)] == ["a model?"]
     assert recorder.dropped == 0
 
 
@@ -156,7 +154,7 @@ async def test_a_deleted_file_is_begun_again(
     recorder.add([step(2)])
     await eventually(lambda: recorder.written == 2)
     assert numbers(recorder) == [2]
-    assert [each.title for each in reading.recordings(path)] == ["test"]
+    assert [each.title for each in catalog.recordings(path)] == ["test"]
 
 
 class Slow(Store):
@@ -185,7 +183,7 @@ async def test_under_steady_load_a_file_is_missed_and_an_end_found(
             await eventually(path.exists)
             await asyncio.to_thread(recorder.close)
             assert not recorder._thread.is_alive()
-            (found,) = reading.recordings(path)
+            (found,) = catalog.recordings(path)
             assert found.ended is not None
         finally:
             over.set()
@@ -254,7 +252,7 @@ def test_a_full_disk_stops_nothing_but_the_recording(path: Path) -> None:
     told = json.loads(done.stdout)
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    found = list(reading.entries(path, told["recording"]))
+    found = list(catalog.entries(path, told["recording"]))
     kept = [each["n"] for each in found if "n" in each]
     gaps = [each for each in found if each["kind"] == "gap"]
     assert told["dropped"] > 0

@@ -12,9 +12,9 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from caesura.distribution import install
 from caesura.runtime.errors import UsageError
+from caesura.runtime.recording import catalog
 from caesura.runtime.recording.recorder import MAX_ENTRY_BYTES, Recorder
-from caesura.runtime.recording.storage import reading
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.storage import Store
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.testing import ScriptedEngine, call, fail, say
 from caesura.runtime.tracing.setup import tracing_of
@@ -56,7 +56,7 @@ async def run(**options: Any) -> None:
 def recorded(recorder: Recorder) -> list[dict[str, Any]]:
     recorder.close()
     assert recorder.recording is not None
-    return list(reading.entries(recorder.store.path, recorder.recording))
+    return list(catalog.entries(recorder.store.path, recorder.recording))
 
 
 async def test_a_run_its_turns_and_calls_are_told(recorder: Recorder) -> None:
@@ -97,7 +97,7 @@ async def test_what_is_said_is_recorded_if_that_is_wanted_and_goes_nowhere_else(
     (called,) = [each for each in told if each["gen_ai.operation.name"] == "execute_tool"]
     assert called["gen_ai.tool.call.result"] == f"{SECRET} it is"
     assert json.loads(called["gen_ai.tool.call.arguments"]) == {"word": SECRET}
-    found = reading.recording(telling.store.path, int(telling.recording or 0))
+    found = catalog.recording(telling.store.path, int(telling.recording or 0))
     assert found is not None and found.content
 
 

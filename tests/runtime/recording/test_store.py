@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from caesura.runtime.errors import UsageError
+from caesura.runtime.recording import catalog
 from caesura.runtime.recording.entries import Recording, Row, encoded, row_of
-from caesura.runtime.recording.storage import curating, database, reading
-from caesura.runtime.recording.storage.bounds import Bounds
-from caesura.runtime.recording.storage.database import size_of
-from caesura.runtime.recording.storage.store import Store, StoreFull
+from caesura.runtime.recording.storage import SCHEMA, Bounds, Store, StoreFull
+from caesura.stores.sqlite import size_of
 
 MB = 2**20
 
@@ -24,7 +23,7 @@ def rows(count: int, size: int = 0) -> list[Row]:
 
 
 def numbers(path: Path, recording: int) -> list[int]:
-    return [entry["n"] for entry in reading.entries(path, recording) if "n" in entry]
+    return [entry["n"] for entry in catalog.entries(path, recording) if "n" in entry]
 
 
 def test_entries_come_back_in_order_and_by_id(store: Store, path: Path) -> None:
@@ -34,10 +33,10 @@ def test_entries_come_back_in_order_and_by_id(store: Store, path: Path) -> None:
     store.append(two, rows(2))
     again = store.append(one, rows(2))
     assert (first, again) == (1, 6)
-    assert [number for number, _ in reading.page(path, one)] == [1, 2, 3, 6, 7]
-    assert [number for number, _ in reading.page(path, one, after=2, limit=2)] == [3, 6]
+    assert [number for number, _ in catalog.page(path, one)] == [1, 2, 3, 6, 7]
+    assert [number for number, _ in catalog.page(path, one, after=2, limit=2)] == [3, 6]
     assert numbers(path, two) == [0, 1]
-    newest, oldest = reading.recordings(path)
+    newest, oldest = catalog.recordings(path)
     assert (newest.id, newest.title, newest.source, newest.content) == (two, "two", "sdk", True)
     assert (oldest.entries, oldest.live, oldest.about) == (5, True, {"model": "m"})
 
@@ -45,20 +44,20 @@ def test_entries_come_back_in_order_and_by_id(store: Store, path: Path) -> None:
 def test_kinds_can_be_asked_for(store: Store, path: Path) -> None:
     made = store.begin("one", "serve")
     store.append(made, [*rows(2), row_of({"kind": "pause", "request": "r"}), row_of({"x": 1})])
-    assert list(reading.entries(path, made, ("pause",))) == [{"kind": "pause", "request": "r"}]
-    assert reading.counts(path) == {made: {"steps": 2, "pause": 1, "": 1}}
+    assert list(catalog.entries(path, made, ("pause",))) == [{"kind": "pause", "request": "r"}]
+    assert catalog.counts(path) == {made: {"steps": 2, "pause": 1, "": 1}}
 
 
 def test_the_end_of_a_recording(path: Path) -> None:
     store = Store(path, clock=lambda: 50.0)
     made = store.begin("one", "serve", started=10.0)
     store.end(made)
-    found = reading.recording(path, made)
+    found = catalog.recording(path, made)
     assert found == Recording(made, "one", "serve", started=10.0, ended=50.0)
-    assert reading.recording(path, made + 1) is None
-    assert reading.find(path, "live").id == made
+    assert catalog.recording(path, made + 1) is None
+    assert catalog.find(path, "live").id == made
     with pytest.raises(UsageError, match="no recording '7': `caesura trace ls`"):
-        reading.find(path, "7")
+        catalog.find(path, "7")
 
 
 def test_a_recording_of_a_process_that_is_gone_is_not_live(store: Store, path: Path) -> None:
@@ -68,7 +67,7 @@ def test_a_recording_of_a_process_that_is_gone_is_not_live(store: Store, path: P
     with sqlite3.connect(path) as db:
         db.execute("UPDATE recordings SET owner = '1-0-1', updated = 33.0")
     db.close()
-    found = reading.recording(path, made)
+    found = catalog.recording(path, made)
     assert found is not None and (found.live, found.ended) == (False, 33.0)
     Store(path).begin("two", "serve")
     with sqlite3.connect(path) as db:
@@ -87,7 +86,7 @@ def test_whoever_goes_on_writing_has_not_ended(path: Path) -> None:
     Store(path).begin("two", "serve")  # which ends those of the dead
     now = 20.0
     store.append(made, rows(1))
-    found = reading.recording(path, made)
+    found = catalog.recording(path, made)
     assert found is not None and found.ended == 20.0
 
 
@@ -103,15 +102,15 @@ def test_the_file_stays_within_its_size_and_the_newest_entries_stay(
         written += sum(len(row.body) for row in batch)
         most = max(most, size_of(path))
     assert most <= megabytes * MB
-    kept = sum(len(body) for _, body in reading.bodies(path, made))
+    kept = sum(len(body) for _, body in catalog.bodies(path, made))
     assert kept > megabytes * MB / 2  # no more is deleted than has to be
-    found = reading.recording(path, made)
+    found = catalog.recording(path, made)
     assert found is not None and found.trimmed > 0 < found.entries
-    (gap, *left) = list(reading.entries(path, made))
+    (gap, *left) = list(catalog.entries(path, made))
     assert (gap["kind"], gap["lost"]) == ("gap", found.trimmed)
     assert "deleted" in gap["why"]
     assert len(left) == found.entries and left[-1]["n"] == 40
-    ids = [number for number, _ in reading.bodies(path, made)]
+    ids = [number for number, _ in catalog.bodies(path, made)]
     assert ids == sorted(set(ids))
 
 
@@ -126,7 +125,7 @@ def test_old_entries_go_and_so_do_recordings_without_any(path: Path) -> None:
     store.append(long, rows(4))
     now += 601.0
     store.append(long, rows(1))
-    assert [each.title for each in reading.recordings(path)] == ["long"]
+    assert [each.title for each in catalog.recordings(path)] == ["long"]
     assert numbers(path, long) == [0, 1, 2, 3, 0]
 
 
@@ -136,7 +135,7 @@ def test_what_is_deleted_while_it_is_read_is_told_or_still_there(
     store = Store(path)
     made = store.begin("one", "serve")
     store.append(made, rows(6))
-    look = reading._rows
+    look = catalog._rows
 
     def look_while_others_delete(db: sqlite3.Connection, *query: Any) -> list[Any]:
         seen = look(db, *query)
@@ -145,9 +144,9 @@ def test_what_is_deleted_while_it_is_read_is_told_or_still_there(
             other.execute("UPDATE recordings SET entries = 2, trimmed = 4, trimmed_to = 4")
         return seen
 
-    monkeypatch.setattr(reading, "_rows", look_while_others_delete)
-    assert [number for number, _ in reading.page(path, made)] == [1, 2, 3, 4, 5, 6]
-    gap, *left = reading.page(path, made)
+    monkeypatch.setattr(catalog, "_rows", look_while_others_delete)
+    assert [number for number, _ in catalog.page(path, made)] == [1, 2, 3, 4, 5, 6]
+    gap, *left = catalog.page(path, made)
     assert json.loads(gap[1])["lost"] == 4 and [number for number, _ in left] == [5, 6]
 
 
@@ -158,7 +157,7 @@ def test_several_users_of_one_file(path: Path) -> None:
         one.append(first, rows(2))
         two.append(second, rows(3))
     assert (len(numbers(path, first)), len(numbers(path, second))) == (10, 15)
-    assert [number for number, _ in reading.page(path, first)][:4] == [1, 2, 6, 7]
+    assert [number for number, _ in catalog.page(path, first)][:4] == [1, 2, 6, 7]
 
 
 def test_pinned_recordings_are_not_deleted_for_room_or_age(path: Path) -> None:
@@ -169,12 +168,12 @@ def test_pinned_recordings_are_not_deleted_for_room_or_age(path: Path) -> None:
     store.append(old, rows(300, 300))
     store.end(kept)
     store.end(old)
-    curating.change(path, kept, pinned=True)
-    while not (found := reading.recording(path, new)) or not found.trimmed:
+    catalog.change(path, kept, pinned=True)
+    while not (found := catalog.recording(path, new)) or not found.trimmed:
         store.append(new, rows(100, 300))
     assert size_of(path) <= MB
     assert numbers(path, kept) == list(range(300))
-    assert [each.title for each in reading.recordings(path)] == ["new", "kept"]
+    assert [each.title for each in catalog.recordings(path)] == ["new", "kept"]
     now += 7200.0
     store.append(new, rows(1))
     assert (numbers(path, new), len(numbers(path, kept))) == ([0], 300)
@@ -183,7 +182,7 @@ def test_pinned_recordings_are_not_deleted_for_room_or_age(path: Path) -> None:
 def test_where_only_pinned_recordings_are_left_nothing_more_is_recorded(path: Path) -> None:
     store = Store(path, Bounds(MB))
     kept = store.begin("kept", "serve")
-    curating.change(path, kept, pinned=True)
+    catalog.change(path, kept, pinned=True)
     written = 0
     with pytest.raises(StoreFull, match="pinned recordings fill it"):
         while True:
@@ -191,7 +190,7 @@ def test_where_only_pinned_recordings_are_left_nothing_more_is_recorded(path: Pa
             written += 50
     assert len(numbers(path, kept)) == written
     assert size_of(path) <= MB
-    curating.change(path, kept, pinned=False)
+    catalog.change(path, kept, pinned=False)
     store.append(kept, rows(50, 300))
 
 
@@ -200,17 +199,17 @@ def test_recordings_are_renamed_noted_and_deleted(store: Store, path: Path) -> N
     store.append(made, rows(3))
     store.append(other, [*rows(2), row_of({"kind": "session", "request": "r"})])
     store.end(made)
-    changed = curating.change(path, made, title="  before  the\nfix ", note="slow\nhere")
+    changed = catalog.change(path, made, title="  before  the\nfix ", note="slow\nhere")
     assert (changed.title, changed.note, changed.pinned) == ("before the fix", "slow\nhere", False)
-    assert curating.change(path, made, note="").note == ""
+    assert catalog.change(path, made, note="").note == ""
     with pytest.raises(UsageError, match="1 to 200 characters, got 0"):
-        curating.change(path, made, title=" ")
+        catalog.change(path, made, title=" ")
     with pytest.raises(UsageError, match="no recording 9"):
-        curating.change(path, 9, pinned=True)
-    with pytest.raises(curating.BeingRecorded, match="stop the server"):
-        curating.delete(path, other)
-    curating.delete(path, made)
-    (left,) = reading.recordings(path)
+        catalog.change(path, 9, pinned=True)
+    with pytest.raises(catalog.BeingRecorded, match="stop the server"):
+        catalog.delete(path, other)
+    catalog.delete(path, made)
+    (left,) = catalog.recordings(path)
     assert (left.title, left.sessions, len(numbers(path, other))) == ("two", 1, 2)
     with sqlite3.connect(path) as db:
         assert db.execute("SELECT count(*) FROM entries").fetchone() == (3,)
@@ -224,26 +223,27 @@ def test_a_deletion_that_was_broken_off_can_be_finished(
     store.append(made, rows(10))
     store.append(other, rows(1))
     store.end(made)
-    monkeypatch.setattr(curating, "ROWS_PER_SLICE", 4)
+    monkeypatch.setattr(catalog, "ROWS_PER_SLICE", 4)
 
     def killed(db: sqlite3.Connection) -> bool:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
-        dying.setattr(curating, "shrink", killed)
-        curating.delete(path, made)
-    left = reading.recording(path, made)
+        dying.setattr(catalog, "shrink", killed)
+        catalog.delete(path, made)
+    left = catalog.recording(path, made)
     assert left is not None and (left.entries, left.trimmed) == (6, 4)
     assert numbers(path, made) == [4, 5, 6, 7, 8, 9]
-    curating.delete(path, made)
-    assert [each.title for each in reading.recordings(path)] == ["two"]
-    assert reading.counts(path) == {other: {"steps": 1}}
+    catalog.delete(path, made)
+    assert [each.title for each in catalog.recordings(path)] == ["two"]
+    assert catalog.counts(path) == {other: {"steps": 1}}
 
 
 def test_files_of_older_versions_are_read_and_gain_what_they_lack(path: Path) -> None:
     path.parent.mkdir()
     with sqlite3.connect(path) as db:
-        for statement in database._SCHEMA:
+        db.execute(f"PRAGMA user_version = {SCHEMA.version}")
+        for statement in SCHEMA.tables:
             db.execute(statement)
         db.execute(
             "INSERT INTO recordings VALUES"
@@ -256,15 +256,15 @@ def test_files_of_older_versions_are_read_and_gain_what_they_lack(path: Path) ->
                 (kind, body),
             )
     db.close()
-    (old,) = reading.recordings(path)
+    (old,) = catalog.recordings(path)
     assert (old.title, old.note, old.pinned, old.sessions) == ("old", "", False, 0)
     store = Store(path)
     store.begin("new", "serve")
     store.close()
-    _, again = reading.recordings(path)
+    _, again = catalog.recordings(path)
     assert (again.title, again.about, again.sessions) == ("old", {"model": "m"}, 1)
-    assert [each["kind"] for each in reading.entries(path, 1)] == ["steps", "session"]
-    assert curating.change(path, 1, pinned=True).pinned
+    assert [each["kind"] for each in catalog.entries(path, 1)] == ["steps", "session"]
+    assert catalog.change(path, 1, pinned=True).pinned
 
 
 def test_only_the_user_can_read_it(store: Store, path: Path) -> None:
@@ -275,17 +275,17 @@ def test_only_the_user_can_read_it(store: Store, path: Path) -> None:
 
 def test_files_that_are_none(path: Path) -> None:
     with pytest.raises(UsageError, match=r"there are no traces in .*--store"):
-        reading.recordings(path)
+        catalog.recordings(path)
     path.parent.mkdir()
     path.write_text("no data base " * 1000)
     with pytest.raises(UsageError, match="cannot be read: file is not a database"):
-        reading.recordings(path)
+        catalog.recordings(path)
     path.unlink()
     with sqlite3.connect(path) as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
     with pytest.raises(UsageError, match="move the file away"):
-        reading.recordings(path)
+        catalog.recordings(path)
     with pytest.raises(UsageError, match="move the file away"):
         Store(path).begin("one", "serve")
 

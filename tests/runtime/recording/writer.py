@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 from caesura.runtime.recording.entries import row_of
-from caesura.runtime.recording.storage.bounds import Bounds
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.storage import Bounds, Store
 
 
 def main() -> None:

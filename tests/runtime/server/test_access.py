@@ -8,7 +8,7 @@ import pytest
 from caesura.runtime.cli.serve.options import ServerOptions
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.storage import Store
 from caesura.runtime.server import create_app, serve
 from caesura.runtime.server.keys.access import is_loopback
 from caesura.runtime.server.keys.key import tenant_of, weights_of

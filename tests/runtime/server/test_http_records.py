@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from caesura.runtime.recording import catalog
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.recording.storage import reading
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.storage import Store
 from caesura.runtime.testing import call
 from caesura.scheduler.records import HttpRecord, parse
 
@@ -33,7 +33,7 @@ async def told(recorder: Recorder, served: Any) -> list[HttpRecord]:
 def stored(recorder: Recorder) -> list[HttpRecord]:
     """The records that are in the file."""
     assert recorder.recording is not None
-    entries = reading.entries(recorder.store.path, recorder.recording, ["http"])
+    entries = catalog.entries(recorder.store.path, recorder.recording, ["http"])
     found = [parse(entry) for entry in entries]
     return [one for one in found if isinstance(one, HttpRecord)]
 

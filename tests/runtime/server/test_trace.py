@@ -13,10 +13,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from caesura.runtime.recording import subscription
+from caesura.runtime.recording import recorder as subscription
 from caesura.runtime.recording.entries import row_of
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.storage import Store
 from caesura.runtime.server import trace
 from caesura.runtime.testing import call, say
 from caesura.tools.artifacts import ArtifactStore
@@ -101,9 +101,9 @@ async def test_recordings_and_their_entries(serve_script: Any, recorder: Recorde
     assert [each["n"] for each in whole["entries"]] == list(range(1200))
     ids = [each["id"] for each in whole["entries"]]
     assert ids == sorted(set(ids))
-    page = await get(served, "/live?limit=700")
-    assert (len(page["entries"]), page["next"]) == (700, ids[699])
-    rest = await get(served, f"/live?after={page['next']}&limit=700")
+    files = await get(served, "/live?limit=700")
+    assert (len(files["entries"]), files["next"]) == (700, ids[699])
+    rest = await get(served, f"/live?after={files['next']}&limit=700")
     assert [each["n"] for each in rest["entries"]] == list(range(700, 1200))
     assert rest["next"] is None
     assert (await get(served, f"/live?after={ids[-1]}")) == {"entries": [], "next": None}
@@ -422,12 +422,12 @@ async def test_the_page_needs_no_key_and_is_kept_strict(
 async def test_a_page_that_was_not_built_says_how_to(
     serve_script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from caesura.runtime.recording.files import page
+    from caesura.runtime.recording import files
 
-    monkeypatch.setattr(page, "files", lambda _: tmp_path)
-    page.built.cache_clear()
+    monkeypatch.setattr(files, "files", lambda _: tmp_path)
+    files.built.cache_clear()
     served = await serve_script([])
     async with served.http.get("/ui/") as response:
         assert response.status == 404
         assert "npm run build" in (await response.json())["error"]["message"]
-    page.built.cache_clear()
+    files.built.cache_clear()

@@ -12,11 +12,11 @@ import aiohttp
 import pytest
 
 from caesura.runtime.errors import UsageError
-from caesura.runtime.recording import subscription
+from caesura.runtime.recording import catalog
+from caesura.runtime.recording import recorder as subscription
 from caesura.runtime.recording.entries import row_of
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.recording.storage import reading
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.storage import Store
 from caesura.runtime.server import serve, trace
 from caesura.runtime.testing import ScriptedEngine
 from caesura.tools.registry import Registry
@@ -73,7 +73,7 @@ async def test_numbers_without_end(serve_script: Any, recorder: Recorder, digits
 async def test_an_answer_that_cannot_be_ended_is_broken_off(
     serve_script: Any, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, page = recorded_by_another(recorder, 1200), reading.page
+    made, page = recorded_by_another(recorder, 1200), catalog.page
 
     def until_it_is_taken_away(path: Path, number: int, after: int = 0, *more: Any) -> Any:
         if after:
@@ -81,7 +81,7 @@ async def test_an_answer_that_cannot_be_ended_is_broken_off(
         return page(path, number, after, *more)
 
     served = await serve_script([], recorder=recorder)
-    monkeypatch.setattr(reading, "page", until_it_is_taken_away)
+    monkeypatch.setattr(catalog, "page", until_it_is_taken_away)
     for path in ("", "/events"):
         async with served.http.get(f"/v1/trace/{made}{path}") as response:
             assert response.status == 200
@@ -93,9 +93,9 @@ async def test_large_entries_are_read_a_few_at_a_time(
     serve_script: Any, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = recorded_by_another(recorder, 50)
-    monkeypatch.setattr(reading, "MAX_CHARACTERS", 500)
-    assert len(reading.page(recorder.store.path, made)) < 10
-    assert len(list(reading.entries(recorder.store.path, made))) == 50
+    monkeypatch.setattr(catalog, "MAX_CHARACTERS", 500)
+    assert len(catalog.page(recorder.store.path, made)) < 10
+    assert len(list(catalog.entries(recorder.store.path, made))) == 50
     served = await serve_script([], recorder=recorder)
     for limit in (7, 50, 60):
         async with served.http.get(f"/v1/trace/{made}?limit={limit}") as response:

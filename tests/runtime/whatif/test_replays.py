@@ -12,9 +12,9 @@ import pytest
 
 from caesura.intercept.kv.costs import CostModel
 from caesura.runtime.errors import UsageError
+from caesura.runtime.recording import catalog
 from caesura.runtime.recording.entries import row_of
-from caesura.runtime.recording.storage import reading
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.storage import Store
 from caesura.runtime.whatif.child import replayed
 from caesura.runtime.whatif.choice import Choice, doubts_about, machine_of, recorded_of
 from caesura.runtime.whatif.figures import Fared, fared
@@ -174,7 +174,7 @@ def test_a_session_that_outlived_its_engine_is_not_left_out(store: Store, tmp_pa
 def test_how_sessions_fared_is_read_from_their_records(store: Store) -> None:
     lanes = {"kind": "lanes", "request": ["a", "a", "a"], "state": ["waiting", "decode", "decode"]}
     store.append(1, [row_of(lanes | {"at": [BEGAN, BEGAN + 0.25, BEGAN + 4]})])
-    found = fared(reading.entries(store.path, 1), {"a", "b"})
+    found = fared(catalog.entries(store.path, 1), {"a", "b"})
     # From its arrival to its end six seconds later, less three of its tool.
     assert found.latency == {"a": 3.0, "b": 3.0} and found.ttft == {"a": 0.25}
     other = Fared({"a": 3.001, "b": 1.0})
@@ -235,7 +235,7 @@ def test_a_what_if_says_the_same_as_the_other_policy_does_in_truth(tmp_path: Pat
     assert other > 1.1 * same
     assert told["replays"][1]["slower"] > told["replays"][1]["faster"]
     assert same < 0.6 * was  # the replay's error
-    titles = [reading.recording(store.path, one["result"]) for one in told["replays"]]
+    titles = [catalog.recording(store.path, one["result"]) for one in told["replays"]]
     assert [one and one.title for one in titles] == [
         f"What if: {name} ({len(run.sessions)} sessions of recording 1)"
         for name in ("as recorded", "handling preserve, ranking fcfs, admission vllm")
@@ -269,11 +269,11 @@ async def test_a_stretch_is_replayed_and_kept(store: Store) -> None:
     replays.start(1, BEGAN - 1, BEGAN + 10, [Choice("discard")])
     job = (await finished(replays)).public()
     assert (job["state"], job["error"], job["sessions"], job["done"]) == ("done", "", 2, 1.0)
-    same, other = [reading.recording(store.path, one["result"]) for one in job["replays"]]
+    same, other = [catalog.recording(store.path, one["result"]) for one in job["replays"]]
     assert same is not None and "as recorded" in same.title
     assert other is not None and other.source == "what-if" and "discard" in other.title
     assert other.about["replay_of"] == 1 and other.started == BEGAN
-    entries = list(reading.entries(store.path, int(other.id)))
+    entries = list(catalog.entries(store.path, int(other.id)))
     ends = {entry["session"]: entry for entry in entries if entry["kind"] == "session"}
     assert sorted(ends) == ["a", "b"]
     assert [ends[name]["arrival"] for name in "ab"] == pytest.approx([BEGAN, BEGAN + 2])
@@ -302,7 +302,7 @@ async def test_one_at_a_time_and_it_can_be_cancelled(store: Store) -> None:
         replays.start(1, 0, 1, [Choice()])
     await replays.cancel()
     assert replays.job is not None and replays.job.state == "cancelled"
-    assert len(reading.recordings(store.path)) == 1
+    assert len(catalog.recordings(store.path)) == 1
 
 
 async def test_a_replay_that_takes_too_long_is_ended(store: Store) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.storage import Store
 from caesura.runtime.whatif.replays import Replays
 from tests.runtime.server.conftest import serve_script
 from tests.runtime.whatif.test_replays import CALIBRATION, SLEEPER, store, under_way

@@ -306,7 +306,7 @@ async def test_a_watcher_sees_every_change(asking: Any) -> None:
 async def test_a_watcher_that_does_not_read_is_dropped(
     asking: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("caesura.tools.people.waiting.MAX_BEHIND", 3)
+    monkeypatch.setattr("caesura.tools.people.desk.MAX_BEHIND", 3)
     people = asking.people(on_question=lambda item: "yes")
     async with people.watch() as items:
         session = asking.session(make_ask_user(people))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from caesura.stores.leases import is_alive, new_owner
 from caesura.tools.people import NotPending, make_ask_user, with_approval
-from caesura.tools.people.owner import is_alive, new_owner
 from caesura.tools.people.pending import Pending
 from caesura.tools.people.store import Store
 from caesura.tools.tool import tool

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from caesura.tools.people import People, PeopleSettings, make_ask_user
-from caesura.tools.people.database import MAX_BYTES, Database
 from caesura.tools.people.pending import STATES, Pending
-from caesura.tools.people.store import Store
+from caesura.tools.people.store import MAX_BYTES, Database, Store
 
 
 def item(number: int, **fields: Any) -> Pending:
@@ -78,7 +77,7 @@ def test_a_full_disk_goes_on_in_memory_and_says_so(
 
 
 def test_a_locked_file_goes_on_in_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("caesura.tools.people.database.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("caesura.stores.sqlite.BUSY_SECONDS", 0.05)
     store = Store(path)
     store.claim(item(1), "")
     other = sqlite3.connect(path, isolation_level=None)
@@ -93,7 +92,7 @@ def test_a_locked_file_goes_on_in_memory(path: Path, monkeypatch: pytest.MonkeyP
 @pytest.fixture
 def clocked(path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A database whose file is waited for shortly, and the seconds of its clock."""
-    monkeypatch.setattr("caesura.tools.people.database.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("caesura.stores.sqlite.BUSY_SECONDS", 0.05)
     now = [0.0]
     store = Store(path)
     store._db = Database(path, MAX_BYTES, clock=lambda: now[0])

@@ -5,6 +5,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -223,8 +224,8 @@ ARTICLES = {
 
 def test_a_full_disk_is_told_and_leaves_what_can_be_used_later(path: Path, monkeypatch) -> None:
     with monkeypatch.context() as patch:
-        schema = store._SCHEMA.replace("BEGIN", "PRAGMA max_page_count = 2; BEGIN", 1)
-        patch.setattr(store, "_SCHEMA", schema)
+        schema = replace(store.SCHEMA, settings=("PRAGMA max_page_count = 2",))
+        patch.setattr(store, "SCHEMA", schema)
         with pytest.raises(CorpusError, match="disk is full"):
             Corpus(path)
     Corpus(path).close()

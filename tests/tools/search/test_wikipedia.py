@@ -199,7 +199,7 @@ async def test_a_spoilt_entry_is_no_entry(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "c.sqlite", 60)
     await cache.put("k", [])
     for text in ("{", "[1]", json.dumps([["a"]])):
-        with cache._opened() as connection:
+        with cache._file.using() as connection:
             connection.execute("UPDATE answers SET hits = ?", (text,))
         assert await cache.get("k") is None
     await cache.aclose()

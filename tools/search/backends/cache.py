@@ -3,19 +3,24 @@
 import asyncio
 import json
 import sqlite3
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from caesura.stores.sqlite import Schema, SqliteFile, transaction
 from caesura.tools.search.hit import Hit
 
 MAX_ANSWERS = 20_000
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, at REAL NOT NULL, hits TEXT NOT NULL);
-CREATE INDEX IF NOT EXISTS answers_by_age ON answers (at)
-"""
+_SCHEMA = Schema(
+    tables=(
+        "CREATE TABLE IF NOT EXISTS answers"
+        " (key TEXT PRIMARY KEY, at REAL NOT NULL, hits TEXT NOT NULL)",
+        "CREATE INDEX IF NOT EXISTS answers_by_age ON answers (at)",
+    ),
+    busy_seconds=1.0,
+    is_private=False,
+)
 
 
 class Cache:
@@ -33,12 +38,10 @@ class Cache:
         max_answers: int = MAX_ANSWERS,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._path = path
         self._max_age_seconds = max_age_seconds
         self._max_answers = max_answers
         self._clock = clock
-        self._lock = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
+        self._file = SqliteFile(path, _SCHEMA)
 
     async def get(self, key: str) -> list[Hit] | None:
         """Return the hits under the key, or None."""
@@ -51,46 +54,24 @@ class Cache:
 
     async def aclose(self) -> None:
         """Close the file."""
-        await asyncio.to_thread(self._close)
+        await asyncio.to_thread(self._file.close)
 
     def _get(self, key: str) -> list[Hit] | None:
         since = self._clock() - self._max_age_seconds
-        with self._lock, suppress(sqlite3.Error, OSError, ValueError, TypeError):
-            row = (
-                self._opened()
-                .execute("SELECT hits FROM answers WHERE key = ? AND at > ?", (key, since))
-                .fetchone()
-            )
+        query = "SELECT hits FROM answers WHERE key = ? AND at > ?"
+        with suppress(sqlite3.Error, OSError, ValueError, TypeError), self._file.using() as db:
+            row = db.execute(query, (key, since)).fetchone()
             return None if row is None else [Hit(*each) for each in json.loads(row[0])]
         return None
 
     def _put(self, key: str, hits: list[Hit]) -> None:
         text = json.dumps([[hit.title, hit.source, hit.text] for hit in hits])
-        with self._lock, suppress(sqlite3.Error, OSError), self._opened() as connection:
+        with suppress(sqlite3.Error, OSError), self._file.using() as db, transaction(db):
             now = self._clock()
-            connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", (key, now, text))
-            connection.execute("DELETE FROM answers WHERE at <= ?", (now - self._max_age_seconds,))
-            connection.execute(
+            db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", (key, now, text))
+            db.execute("DELETE FROM answers WHERE at <= ?", (now - self._max_age_seconds,))
+            db.execute(
                 "DELETE FROM answers WHERE key IN "
                 "(SELECT key FROM answers ORDER BY at DESC LIMIT -1 OFFSET ?)",
                 (self._max_answers,),
             )
-
-    def _opened(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            connection = sqlite3.connect(self._path, timeout=1.0, check_same_thread=False)
-            try:
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.executescript(_SCHEMA)
-            except sqlite3.Error:
-                connection.close()
-                raise
-            self._connection = connection
-        return self._connection
-
-    def _close(self) -> None:
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-            self._connection = None

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from caesura.stores.sqlite import Schema, WrongFile, connect
 from caesura.tools.services import SetupError
 
 DEFAULT_CORPUS = "default"
@@ -14,34 +15,29 @@ BUNDLED_CORPUS = "bundled"
 VERSION = 1
 _APPLICATION = 0x43534B42
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_BUSY_SECONDS = 30.0
-_SCHEMA = f"""
-BEGIN IMMEDIATE;
-CREATE TABLE files (
-    id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, source TEXT NOT NULL, digest TEXT NOT NULL
-);
-CREATE TABLE passages (
-    id INTEGER PRIMARY KEY, file INTEGER NOT NULL REFERENCES files (id),
-    title TEXT NOT NULL, source TEXT NOT NULL, text TEXT NOT NULL
-);
-CREATE INDEX passages_of_files ON passages (file);
-CREATE TABLE stamp (value TEXT NOT NULL);
-INSERT INTO stamp VALUES ('');
-CREATE VIRTUAL TABLE words USING fts5 (
-    title, text, content=passages, content_rowid=id,
-    tokenize='porter unicode61 remove_diacritics 2'
-);
-CREATE TRIGGER passage_added AFTER INSERT ON passages BEGIN
-    INSERT INTO words (rowid, title, text) VALUES (new.id, new.title, new.text);
-END;
-CREATE TRIGGER passage_removed AFTER DELETE ON passages BEGIN
-    INSERT INTO words (words, rowid, title, text)
-    VALUES ('delete', old.id, old.title, old.text);
-END;
-PRAGMA application_id = {_APPLICATION};
-PRAGMA user_version = {VERSION};
-COMMIT;
-"""
+SCHEMA = Schema(
+    version=VERSION,
+    application=_APPLICATION,
+    tables=(
+        "CREATE TABLE IF NOT EXISTS files (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE,"
+        " source TEXT NOT NULL, digest TEXT NOT NULL)",
+        "CREATE TABLE IF NOT EXISTS passages (id INTEGER PRIMARY KEY,"
+        " file INTEGER NOT NULL REFERENCES files (id),"
+        " title TEXT NOT NULL, source TEXT NOT NULL, text TEXT NOT NULL)",
+        "CREATE INDEX IF NOT EXISTS passages_of_files ON passages (file)",
+        "CREATE TABLE IF NOT EXISTS stamp (value TEXT NOT NULL)",
+        "INSERT INTO stamp SELECT '' WHERE NOT EXISTS (SELECT 1 FROM stamp)",
+        "CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5 (title, text, content=passages,"
+        " content_rowid=id, tokenize='porter unicode61 remove_diacritics 2')",
+        "CREATE TRIGGER IF NOT EXISTS passage_added AFTER INSERT ON passages BEGIN"
+        " INSERT INTO words (rowid, title, text) VALUES (new.id, new.title, new.text); END",
+        "CREATE TRIGGER IF NOT EXISTS passage_removed AFTER DELETE ON passages BEGIN"
+        " INSERT INTO words (words, rowid, title, text)"
+        " VALUES ('delete', old.id, old.title, old.text); END",
+    ),
+    busy_seconds=30.0,
+    is_private=False,
+)
 
 
 class CorpusError(SetupError):
@@ -71,7 +67,7 @@ def open_to_read(path: Path) -> sqlite3.Connection:
 
     Raises CorpusError if the corpus does not exist or its file is not a corpus.
     """
-    return _open(path, "ro")
+    return _open(path, read_only=True)
 
 
 def open_to_write(path: Path) -> sqlite3.Connection:
@@ -83,34 +79,26 @@ def open_to_write(path: Path) -> sqlite3.Connection:
             f"the directory {path.parent} cannot be created: {error.strerror}; "
             "set [data] directory in caesura.toml to a writable one"
         ) from None
-    return _open(path, "rwc")
+    return _open(path, read_only=False)
 
 
-def _open(path: Path, mode: str) -> sqlite3.Connection:
-    if mode == "ro" and not path.exists():
+def _open(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    if read_only and not path.exists():
         raise CorpusError(
             f"the corpus {path.stem!r} does not exist; "
             f"create it with `caesura kb add --corpus {path.stem} FILES`"
         )
-    connection: sqlite3.Connection | None = None
     try:
-        connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode={mode}",
-            uri=True,
-            isolation_level=None,  # transactions are started explicitly
-            check_same_thread=False,
-            timeout=_BUSY_SECONDS,
-        )
-        _check(connection, path, mode)
-        return connection
-    except sqlite3.Error as error:
-        if connection is not None:
-            connection.close()
+        return connect(path, SCHEMA, read_only=read_only)
+    except WrongFile as error:
+        if error.version is None:
+            raise CorpusError(f"{path} is not a corpus; move it away") from None
+        raise CorpusError(
+            f"the corpus {path} was made by another version of Caesura; run "
+            f"`caesura kb rm --all --corpus {path.stem}`, then add its files again"
+        ) from None
+    except (sqlite3.Error, OSError) as error:
         raise _corpus_error(error, path) from None
-    except CorpusError:
-        if connection is not None:
-            connection.close()
-        raise
 
 
 @contextmanager
@@ -135,36 +123,6 @@ def errors_told(path: Path) -> Iterator[None]:
         raise _corpus_error(error, path) from None
 
 
-def _corpus_error(error: sqlite3.Error, path: Path) -> CorpusError:
-    """Return a CorpusError for an error of SQLite."""
+def _corpus_error(error: Exception, path: Path) -> CorpusError:
+    """Return a CorpusError for an error of SQLite or of the file system."""
     return CorpusError(f"the corpus {path} cannot be used: {error}")
-
-
-def _check(connection: sqlite3.Connection, path: Path, mode: str) -> None:
-    """Check the file's kind and version; turn an empty file into a corpus if it is writable."""
-    if mode != "ro":
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-    application, version = _identity(connection)
-    if mode != "ro" and not application:
-        try:
-            connection.executescript(_SCHEMA)
-        except sqlite3.OperationalError:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            if _identity(connection) == (0, 0):
-                raise  # for example a full disk; otherwise another process has created it meanwhile
-        application, version = _identity(connection)
-    if application != _APPLICATION:
-        raise CorpusError(f"{path} is not a corpus; move it away")
-    if version != VERSION:
-        raise CorpusError(
-            f"the corpus {path} was made by another version of Caesura; run "
-            f"`caesura kb rm --all --corpus {path.stem}`, then add its files again"
-        )
-
-
-def _identity(connection: sqlite3.Connection) -> tuple[int, int]:
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    return application, version

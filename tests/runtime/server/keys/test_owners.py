@@ -10,8 +10,7 @@ import pytest
 
 from caesura.runtime.server.keys.key import Key
 from caesura.runtime.server.keys.rules import Role
-from caesura.runtime.server.responses.store import ResponseStore, Store
-from caesura.runtime.server.responses.store.postgres import PostgresResponses
+from caesura.runtime.server.responses.store import PostgresResponses, ResponseStore, SqliteResponses
 from caesura.runtime.testing import ScriptedEngine, call, calls, say
 from caesura.tools import tool
 from caesura.tools.artifacts import ArtifactStore
@@ -36,7 +35,7 @@ Answer = tuple[int, Any]
 @pytest.fixture(params=["sqlite", "postgres"])
 def store(request: pytest.FixtureRequest) -> ResponseStore:
     if request.param == "sqlite":
-        return Store(None)
+        return SqliteResponses(None)
     return PostgresResponses(request.getfixturevalue("database"))
 
 
@@ -145,7 +144,7 @@ async def test_a_key_continues_its_own_and_an_administrator_everybodys(
 
 
 async def test_records_of_a_server_without_keys_are_an_administrators(serve_script: Any) -> None:
-    store = Store(None)
+    store = SqliteResponses(None)
     open_to_all = await serve_script([say("Fine.")], store=store)
     _, made = await create(open_to_all, {})
     one = await serve_script([], store=store, api_key="another-secret")
@@ -158,7 +157,7 @@ async def test_records_of_a_server_without_keys_are_an_administrators(serve_scri
 
 async def test_a_single_key_finds_what_another_one_has_stored(serve_script: Any) -> None:
     """As always: a server whose only key is replaced keeps its responses."""
-    store = Store(None)
+    store = SqliteResponses(None)
     before = await serve_script([say("Fine.")], store=store, api_key="old-secret")
     _, made = await create(before, {"x-api-key": "old-secret"})
     after = await serve_script([say("Fine.")], store=store, api_key="new-secret")
@@ -237,7 +236,7 @@ async def test_a_websocket_continues_its_keys_responses_only(serve_script: Any) 
 
 
 async def test_the_same_idempotency_key_of_another_key_is_another_run(serve_script: Any) -> None:
-    from caesura.runtime.journal.sqlite_store import SqliteJournal
+    from caesura.runtime.journal.store import SqliteJournal
 
     waits, ran = asyncio.Event(), []
 

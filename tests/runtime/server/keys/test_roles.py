@@ -13,7 +13,7 @@ from caesura.runtime.cli.serve import serve
 from caesura.runtime.errors import UsageError
 from caesura.runtime.plugin import KEY_FILE, EndpointPlugin, keys_with_settings
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.storage import Store
 from caesura.runtime.server import create_app
 from caesura.runtime.server.keys.access import Door
 from caesura.runtime.server.keys.key import Key, keys_of, read_keys

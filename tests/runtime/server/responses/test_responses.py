@@ -10,8 +10,7 @@ import openai
 import pytest
 
 from caesura.runtime.errors import ContextOverflow
-from caesura.runtime.server.responses.store import Store
-from caesura.runtime.server.responses.store.records import Stored
+from caesura.runtime.server.responses.store import SqliteResponses, Stored
 from caesura.runtime.testing import ScriptedEngine, call, calls, fail, say, think
 
 MODEL = "tiny/scripted"
@@ -194,10 +193,10 @@ async def test_stored_responses_are_found_listed_and_deleted(serve_script: Any) 
 
 async def test_responses_outlive_the_server(serve_script: Any, tmp_path: Path) -> None:
     path = tmp_path / "responses.sqlite"
-    served = await serve_script([say("Hi.")], store=Store(path))
+    served = await serve_script([say("Hi.")], store=SqliteResponses(path))
     _, made = await post(served)
     await served.app.close()
-    again = await serve_script([say("Still here.")], store=Store(path))
+    again = await serve_script([say("Still here.")], store=SqliteResponses(path))
     status, body = await post(again, previous_response_id=made["id"])
     assert (status, body["previous_response_id"]) == (200, made["id"])
     assert [m["content"] for m in again.engine.sessions[0].turns[0]] == ["Hello", "Hi.", "Hello"]
@@ -206,7 +205,7 @@ async def test_responses_outlive_the_server(serve_script: Any, tmp_path: Path) -
 async def test_a_server_ends_when_its_last_response_is_stored(
     serve_script: Any, tmp_path: Path
 ) -> None:
-    class Slow(Store):
+    class Slow(SqliteResponses):
         begun, goes_on = threading.Event(), threading.Event()
 
         def put(self, stored: Stored) -> None:
@@ -224,7 +223,7 @@ async def test_a_server_ends_when_its_last_response_is_stored(
     store.goes_on.set()
     await closing
     _, made = await asking
-    assert Store(tmp_path / "responses.sqlite").get(made["id"], None).id == made["id"]
+    assert SqliteResponses(tmp_path / "responses.sqlite").get(made["id"], None).id == made["id"]
 
 
 async def test_what_was_not_stored_cannot_be_continued(serve_script: Any) -> None:
@@ -307,9 +306,9 @@ async def test_a_response_that_has_ended_is_streamed_again_after_a_restart(
 ) -> None:
     store = tmp_path / "responses.sqlite"
     whole = ScriptedEngine(script, model=MODEL, piece_characters=1_000)
-    served = await serve_script(whole, [double], store=Store(store))
+    served = await serve_script(whole, [double], store=SqliteResponses(store))
     found = await events(served, **fields)
-    again = await serve_script([], [double], store=Store(store))
+    again = await serve_script([], [double], store=SqliteResponses(store))
     url = f"/v1/responses/{found[0]['response']['id']}?stream=true"
     async with again.http.get(url) as response:
         assert parsed(await response.text()) == found

@@ -13,18 +13,19 @@ from caesura.runtime.errors import UsageError
 from caesura.runtime.plugin import RESPONSES, store_of
 from caesura.runtime.server.responses.items import items_of
 from caesura.runtime.server.responses.store import (
+    SWEEP_EVERY,
     Bounds,
     Conversation,
     NotStored,
-    Store,
+    PostgresResponses,
+    ResponseStore,
+    SqliteResponses,
     Stored,
+    StoreUnavailable,
     history_of,
 )
-from caesura.runtime.server.responses.store.postgres import PostgresResponses
-from caesura.runtime.server.responses.store.records import ResponseStore, StoreUnavailable
-from caesura.runtime.server.responses.store.store import SWEEP_EVERY
 from caesura.scheduler.paths import responses_path
-from caesura.tools.people.owner import new_owner
+from caesura.stores.leases import new_owner
 
 
 class Clock:
@@ -43,10 +44,10 @@ def stored(name: str, text: str = "hello", **fields: Any) -> Stored:
 
 def test_a_response_is_there_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "responses.sqlite"
-    before = Store(path)
+    before = SqliteResponses(path)
     before.put(stored("resp_1", "grüße \U0001f600"))
     before.close()
-    found = Store(path).get("resp_1", None)
+    found = SqliteResponses(path).get("resp_1", None)
     assert found == stored_like(found, stored("resp_1", "grüße \U0001f600"))
     assert oct(path.stat().st_mode & 0o777) == "0o600"
 
@@ -60,7 +61,7 @@ def stored_like(found: Stored, made: Stored) -> Stored:
 def store(request: pytest.FixtureRequest) -> ResponseStore:
     """Each kind of store."""
     if request.param == "sqlite":
-        return Store(None)
+        return SqliteResponses(None)
     return PostgresResponses(request.getfixturevalue("database"))
 
 
@@ -107,7 +108,7 @@ def test_a_deleted_response_is_gone_with_its_items(store: ResponseStore) -> None
 
 
 def test_what_was_used_least_recently_makes_room() -> None:
-    store = Store(None, Bounds(max_records=4), Clock())
+    store = SqliteResponses(None, Bounds(max_records=4), Clock())
     for number in range(4):
         store.put(stored(f"resp_{number}"))
     store.chain("resp_0", None)
@@ -121,7 +122,7 @@ def test_what_was_used_least_recently_makes_room() -> None:
 
 @pytest.mark.parametrize("bounds", [Bounds(max_bytes=2000), Bounds(max_age_seconds=3.0)])
 def test_size_and_age_are_bounded(bounds: Bounds) -> None:
-    store = Store(None, bounds, Clock())
+    store = SqliteResponses(None, bounds, Clock())
     for number in range(SWEEP_EVERY + 1):
         store.put(stored(f"resp_{number}"))
     with pytest.raises(NotStored):
@@ -131,13 +132,13 @@ def test_size_and_age_are_bounded(bounds: Bounds) -> None:
 
 def test_what_a_killed_process_left_unfinished_has_failed(tmp_path: Path) -> None:
     path = tmp_path / "responses.sqlite"
-    store = Store(path)
+    store = SqliteResponses(path)
     store.put(stored("resp_1", status="in_progress"))
     store.put(stored("resp_2", status="in_progress"))
     store.close()
     with sqlite3.connect(path) as db:  # as if another process had written it, and was killed
         db.execute("UPDATE records SET owner = ? WHERE id = 'resp_1'", (f"{os.getpid()}-0-1",))
-    again = Store(path)
+    again = SqliteResponses(path)
     assert again.get("resp_1", None).resource["status"] == "failed"
     assert again.get("resp_1", None).resource["error"]["code"] == "server_error"
     assert again.get("resp_2", None).resource["status"] == "in_progress"
@@ -211,9 +212,9 @@ def test_a_file_of_the_version_before_is_brought_on(tmp_path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.executescript(VERSION_1)
     with ThreadPoolExecutor(4) as threads:  # servers that start together
-        found = list(threads.map(lambda _: Store(path).get("resp_old", None), range(8)))
+        found = list(threads.map(lambda _: SqliteResponses(path).get("resp_old", None), range(8)))
     assert {each.tenant for each in found} == {""}
-    store = Store(path)
+    store = SqliteResponses(path)
     store.put(replace(stored("resp_1"), tenant="ann"))
     assert store.get("resp_1", "ann").id == "resp_1"
     with pytest.raises(NotStored):
@@ -251,7 +252,7 @@ def test_a_file_of_another_program_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE other (id)")
     with pytest.raises(UsageError, match="choose another file"):
-        Store(path).get("resp_1", None)
+        SqliteResponses(path).get("resp_1", None)
 
 
 @pytest.mark.parametrize("bounds", [Bounds(max_bytes=2000), Bounds(max_age_seconds=0.0)])

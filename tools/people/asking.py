@@ -1,4 +1,4 @@
-"""Tools whose every call a person must approve."""
+"""Tools that ask people: `ask_user`, and every tool whose calls a person must approve."""
 
 from dataclasses import replace
 from functools import partial
@@ -9,8 +9,44 @@ from caesura.tools.attempt import Expired, run_bounded
 from caesura.tools.context import CallContext, current
 from caesura.tools.errors import TimedOut
 from caesura.tools.limits import Slots
-from caesura.tools.people.people import People
-from caesura.tools.tool import Tool
+from caesura.tools.people.people import People, Settings
+from caesura.tools.services import SetupError
+from caesura.tools.tool import Tool, tool
+
+GRACE_SECONDS = 60.0
+"""The tool's time-out is this much later than the deadline, which the item itself keeps."""
+
+
+def make_ask_user(people: People, settings: Settings | None = None) -> Tool:
+    """Return the tool `ask_user`, answered by `people`. Raises SetupError for bad settings."""
+    settings = settings or Settings.model_validate({})
+    deadline_seconds, default = settings.deadline_seconds, settings.default
+    timeout_seconds = settings.timeout_seconds or deadline_seconds + GRACE_SECONDS
+    if timeout_seconds <= deadline_seconds:
+        raise SetupError(
+            "[tools.ask_user]: timeout_seconds ends the call before deadline_seconds; remove it"
+        )
+    if settings.approval:
+        raise SetupError("[tools.ask_user]: a question needs no approval; remove approval")
+
+    @tool(
+        timeout_seconds=timeout_seconds,
+        waits_for_person=True,
+        safe_to_repeat=True,  # asked again, a question waits for the same answer
+        expected_seconds=min(people.settings.expected_seconds, deadline_seconds),
+    )
+    async def ask_user(question: str, options: list[str] = []) -> str:  # noqa: B006
+        """Ask the user and wait for the answer.
+
+        Args:
+            question: what to ask.
+            options: answers to choose from.
+        """
+        return await people.ask(
+            question, options, deadline_seconds=deadline_seconds, default=default
+        )
+
+    return ask_user
 
 
 class ApprovedCall:

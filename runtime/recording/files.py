@@ -1,20 +1,175 @@
-"""Exports of recordings: a standalone HTML page, JSON, JSON lines, or a trace for Perfetto."""
+"""Recordings as files: the HTML page, JSON, JSON lines, or a trace for Perfetto.
+
+Files of JSON lines, which `caesura serve --records` and exports write, are read again.
+"""
 
 import base64
+import hashlib
 import json
 import os
+import re
 import secrets
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
+from typing import Any, Self
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.entries import Entry, Recording, encoded
-from caesura.runtime.recording.files.page import built
-from caesura.runtime.recording.files.perfetto import perfetto
+from caesura.runtime.recording.perfetto import perfetto
+from caesura.runtime.recording.window import times_of
 from caesura.runtime.tracing import conventions as names
 from caesura.tools.artifacts import ArtifactStore
+
+MAX_SHOWN_CHARACTERS = 40
+Read = tuple[Recording, list[str]]
+"""A recording and the JSON of its entries."""
+
+
+def read_lines(path: Path) -> list[Read]:
+    """Return the recordings of a file. A file of records is one recording without a header line.
+
+    Raises `UsageError` for a file that is unreadable or holds no records.
+    """
+    found: list[_Reading] = []
+    for body, entry in _lines(path):
+        if entry.get("kind") == "recording":
+            found.append(_Reading(entry))
+            continue
+        if not found:
+            found.append(_Reading({"id": path.stem, "title": path.name}))
+        found[-1].take(body, entry)
+    if not found:
+        raise UsageError(f"{path} holds no records: `caesura serve --records` writes such files")
+    return [each.done() for each in found]
+
+
+class _Reading:
+    """One recording while its lines are read."""
+
+    def __init__(self, described: dict[str, Any]) -> None:
+        self._described = described
+        self._bodies: list[str] = []
+        self._first: float | None = None
+        self._last: float | None = None
+
+    def take(self, body: str, entry: dict[str, Any]) -> None:
+        self._bodies.append(body)
+        times = times_of(entry)
+        if times is not None:
+            self._first = times[0] if self._first is None else min(self._first, times[0])
+            self._last = times[1] if self._last is None else max(self._last, times[1])
+
+    def done(self) -> Read:
+        seen = {"started": self._first or 0.0, "ended": self._last, "entries": len(self._bodies)}
+        described = {**seen, **self._described, "live": False, "entries": len(self._bodies)}
+        if described["ended"] is None:
+            described["ended"] = self._last
+        return Recording.from_public(described), self._bodies
+
+
+def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each line with its entry; skip an incomplete last line."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                body = line.strip()
+                if not body:
+                    continue
+                try:
+                    entry = json.loads(body)
+                except ValueError:
+                    if not line.endswith("\n"):
+                        return
+                    entry = None
+                if not isinstance(entry, dict):
+                    raise UsageError(
+                        f"{path}, line {number}: {body[:MAX_SHOWN_CHARACTERS]!r} is not a JSON"
+                        " object; delete the line, or choose a file of records"
+                    )
+                yield body, entry
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} cannot be read: it is not UTF-8 text") from None
+
+
+NAMES = ("index.html", "ui.js", "ui.css")
+NOT_BUILT = "the page was not built: run `npm ci` and `npm run build` in the folder ui"
+PIECE_BYTES = 3 * 2**16
+"""A multiple of three bytes, so that the base64 texts of pieces can be concatenated."""
+
+_SCRIPT = re.compile(r"<script\b[^>]*\bsrc=[^>]*></script>\s*")
+_STYLES = re.compile(r"<link\b[^>]*\brel=\"?stylesheet\"?[^>]*>\s*")
+_POLICY = re.compile(r"<meta\b[^>]*Content-Security-Policy[^>]*>\s*", re.IGNORECASE)
+_TAG = re.compile(r"<(?=/?script)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltPage:
+    """The page's three files."""
+
+    html: str
+    script: str
+    styles: str
+
+    @classmethod
+    def load(cls) -> Self:
+        """Return the page from its files. Raises `UsageError` if the page was not built."""
+        # The path starts at the package, since a development checkout may link to this module.
+        static = files("caesura").joinpath("runtime", "static")
+        try:
+            html, script, styles = (static.joinpath(name).read_text("utf-8") for name in NAMES)
+        except OSError:
+            raise UsageError(NOT_BUILT) from None
+        return cls(html, script, styles)
+
+    def standalone(self, data: Iterable[str]) -> Iterator[str]:
+        """Yield the pieces of one HTML file that holds the page and data, and loads nothing.
+
+        `data` is the JSON text that `ui/src/sources/embedded.ts` reads.
+        """
+        # Escaped, a `</script>` in a JavaScript string does not end the HTML tag.
+        script = _TAG.sub(r"\\x3c", self.script)
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        policy = (
+            f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline';"
+            " img-src data: blob:; media-src data: blob:; base-uri 'none'; form-action 'none'"
+        )
+        html = _POLICY.sub("", _STYLES.sub("", _SCRIPT.sub("", self.html)))
+        head, found, tail = html.partition("<head>")
+        body, end, rest = tail.rpartition("</body>")
+        if not found or not end:
+            raise UsageError(NOT_BUILT)
+        yield f'{head}{found}\n<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        yield f"\n<style>{self.styles}</style>{body}"
+        yield '<script type="application/octet-stream" id="caesura-data">'
+        yield from packed(data)
+        yield f'</script>\n<script type="module">{script}</script>\n{end}{rest}'
+
+
+@cache
+def built() -> BuiltPage:
+    """Return the page, which is read once. Raises `UsageError` if it was not built."""
+    return BuiltPage.load()
+
+
+def packed(texts: Iterable[str]) -> Iterator[str]:
+    """Yield texts as gzip in base64, in pieces; the same text gives the same output."""
+    packer = zlib.compressobj(6, wbits=31)
+    left = b""
+    for text in texts:
+        left += packer.compress(text.encode())
+        if len(left) >= PIECE_BYTES:
+            whole = len(left) // 3 * 3
+            yield base64.b64encode(left[:whole]).decode()
+            left = left[whole:]
+    yield base64.b64encode(left + packer.flush()).decode()
+
 
 MAX_ARTIFACT_BYTES = 20 * 2**20
 """The most bytes of pictures and sounds in one export."""
@@ -108,13 +263,13 @@ def trace(held: Sequence[Held], export: _Export) -> Iterator[str]:
     return perfetto(recording.public(), read)
 
 
-def page(held: Sequence[Held], export: _Export) -> Iterator[str]:
+def html(held: Sequence[Held], export: _Export) -> Iterator[str]:
     """Yield the HTML page that holds the recordings."""
     return built().standalone(document(held, export))
 
 
 FORMATS: Mapping[str, Callable[[Sequence[Held], _Export], Iterator[str]]] = {
-    "html": page,
+    "html": html,
     "json": document,
     "jsonl": lines,
     "perfetto": trace,

@@ -1,4 +1,7 @@
-"""A connection to PostgreSQL that is opened at the first use, and again after it was lost."""
+"""A PostgreSQL database that servers share: one connection, opened again after it was lost.
+
+It needs the extra `postgres`.
+"""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -7,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from caesura.distribution import install
-from caesura.runtime.errors import UsageError
 
 if TYPE_CHECKING:
     import psycopg
@@ -37,6 +39,10 @@ _LOCK = 0x6361657375726131
 """The key of the advisory lock under which tables are made: servers may start together."""
 
 
+class Misconfigured(ValueError):
+    """The address names no database that can be used; the message says how to fix it."""
+
+
 class Unavailable(Exception):
     """The database cannot be used now; the message is one sentence that says why.
 
@@ -49,13 +55,14 @@ class Database:
 
     `address` is a `postgresql://` address. What it leaves out comes from libpq's own variables
     (PGPASSWORD, PGPASSFILE, PGSSLMODE and so on). `tables` are statements that make the tables,
-    and do nothing where they exist. Raises `UsageError` without psycopg, and for another address.
+    and do nothing where they exist. Raises `Misconfigured` for another address, and without
+    psycopg.
     """
 
     def __init__(self, address: str, tables: Sequence[str]) -> None:
         self._psycopg = _psycopg()
         if urlsplit(address).scheme not in SCHEMES:
-            raise UsageError(f"{shown(address)!r} names no PostgreSQL database: {ADDRESS}")
+            raise Misconfigured(f"{shown(address)!r} names no PostgreSQL database: {ADDRESS}")
         self._address = address
         self._tables = tables
         self._lock = threading.Lock()
@@ -145,5 +152,5 @@ def _psycopg() -> Any:
     try:
         import psycopg
     except ImportError as error:
-        raise UsageError(f"PostgreSQL needs psycopg ({error}): {install('postgres')}") from error
+        raise Misconfigured(f"PostgreSQL needs psycopg ({error}): {install('postgres')}") from error
     return psycopg

@@ -7,19 +7,21 @@ its calls. Counters and steps come from the engine's columns.
 
 Times are whole microseconds. Slices of one thread either follow or contain one another, as
 readers of the format require. Readers look up names by thread id alone, so thread ids are unique
-over all processes.
+over all processes, and tracks are named at their first use.
+
+An arrow is a pair of flow events with one id: "s" where it begins and "f" where it ends. Readers
+bind each to the slice of its thread that is open at its time, so both lie within a slice, and the
+end is never before the beginning.
 """
 
-from bisect import bisect_right, insort
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from caesura.runtime.recording.entries import encoded
-from caesura.runtime.recording.files.perfetto_flows import Flows, Place
-from caesura.runtime.recording.files.perfetto_tracks import Lanes, Tracks
 from caesura.runtime.tracing import conventions as names
 from caesura.scheduler.records import (
     GapRecord,
@@ -37,8 +39,227 @@ from caesura.scheduler.records import (
 )
 from caesura.scheduler.records.reading import read
 
-Entry = Mapping[str, Any]
 Event = dict[str, Any]
+
+
+class Place(NamedTuple):
+    """A slice that was drawn: its time in whole microseconds, and its track."""
+
+    at: int
+    end: int
+    track: Event
+
+    def near(self, at: int) -> int:
+        """Return the time within the slice that is nearest to `at`."""
+        return min(max(at, self.at), self.end - 1)
+
+
+class Flows:
+    """Collects the slices of turns, calls and requests, and draws the arrows between them."""
+
+    def __init__(self) -> None:
+        self._turns: dict[str, list[tuple[Place, str | None]]] = {}
+        self._calls: dict[str, list[Place]] = {}
+        self._states: dict[str, list[Place]] = {}
+        self._drawn = 0
+
+    def turn(self, run: str, place: Place, request: str | None) -> None:
+        """Note a turn of a run, and the client's id of the request that decoded it."""
+        if place.end > place.at:
+            self._turns.setdefault(run, []).append((place, request))
+
+    def call(self, run: str, place: Place) -> None:
+        """Note a call of a tool that a run has made."""
+        if place.end > place.at:
+            self._calls.setdefault(run, []).append(place)
+
+    def state(self, request: str, place: Place) -> None:
+        """Note a state of a request of the engine."""
+        if place.end > place.at:
+            self._states.setdefault(request, []).append(place)
+
+    def events(self) -> Iterator[Event]:
+        """Yield the arrows. Each takes memory until now, since turns are told when they end."""
+        requests = {name.rpartition("-")[0] or name: name for name in self._states}
+        for run, told in self._turns.items():
+            turns = sorted(told, key=lambda one: one[0].at)
+            for place, request in turns:
+                known = request if request in self._states else requests.get(request or "")
+                if known is not None:
+                    yield from self._to_request(place, self._states[known])
+            places = [place for place, _ in turns]
+            for call in self._calls.get(run, ()):
+                yield from self._around(call, places)
+
+    def _to_request(self, turn: Place, states: Sequence[Place]) -> Iterator[Event]:
+        """Draw from a turn to the first state of its request that begins within it."""
+        starts = [state.at for state in states]
+        first = bisect_left(starts, turn.at)
+        if first < len(states) and states[first].at < turn.end:
+            yield from self._arrow("turn", turn, states[first].at, states[first])
+        elif first and turn.at < states[first - 1].end:
+            yield from self._arrow("turn", turn, turn.at, states[first - 1])
+
+    def _around(self, call: Place, turns: Sequence[Place]) -> Iterator[Event]:
+        """Draw from the turn that made a call, and to the turn that got its result."""
+        starts = [turn.at for turn in turns]
+        made = bisect_left(starts, call.at + 1) - 1
+        if made >= 0:
+            yield from self._arrow("call", turns[made], call.at, call)
+        back = bisect_left(starts, call.end)
+        if back < len(turns):
+            yield from self._arrow("result", call, turns[back].at, turns[back])
+
+    def _arrow(self, name: str, source: Place, at: int, target: Place) -> Iterator[Event]:
+        """Draw an arrow that ends at `at`, in `target`."""
+        self._drawn += 1
+        same = {"name": name, "cat": "flow", "id": self._drawn}
+        yield {"ph": "s", **same, "ts": source.near(at), **source.track}
+        yield {"ph": "f", "bp": "e", **same, "ts": target.near(at), **target.track}
+
+
+PROCESSES = {1: "Requests", 2: "Runs", 3: "Tools"}
+"""Names by process id; any other process is an engine."""
+FIRST_ENGINE = 10
+FIRST_THREAD = 1000
+
+WORK = {
+    "tokens": {
+        "decode": "decode_tokens",
+        "prefill": "prefill_tokens",
+        "recompute": "recompute_tokens",
+    },
+    "copied blocks": {
+        "to the host": "saved_blocks",
+        "from the host": "loaded_blocks",
+        "budget": "budget_blocks",
+    },
+}
+"""Counters of a step's work, by series and column; they return to zero after the step."""
+LEVELS = {
+    "requests": {"running": "running", "paused": "paused", "waiting": "waiting"},
+    "blocks": {
+        "running": "running_blocks",
+        "paused": "paused_blocks",
+        "cached": "cached_blocks",
+        "free": "free_blocks",
+    },
+    "host blocks": {"used": "host_blocks"},
+}
+"""Counters of levels, which hold until the next step."""
+
+
+class Tracks:
+    """Assigns thread ids in order of first use, and emits a counter only when it changes."""
+
+    def __init__(self) -> None:
+        self._threads: dict[tuple[int, str], int] = {}
+        self._processes: set[int] = set()
+        self._values: dict[tuple[int, str], dict[str, Any]] = {}
+        self._ends: dict[int, int] = {}
+
+    def named(
+        self, process: int, key: str, name: str
+    ) -> tuple[dict[str, int], list[dict[str, Any]]]:
+        """Return a thread's ids and, at the thread's first use, the events that name it."""
+        thread = self._threads.get((process, key))
+        if thread is not None:
+            return {"pid": process, "tid": thread}, []
+        thread = self._threads[process, key] = FIRST_THREAD + len(self._threads)
+        ids = {"pid": process, "tid": thread}
+        return ids, [
+            *self._process(process),
+            _metadata(ids, "thread_name", {"name": name}),
+            _metadata(ids, "thread_sort_index", {"sort_index": thread}),
+        ]
+
+    def _process(self, process: int) -> Iterator[dict[str, Any]]:
+        if process not in self._processes:
+            self._processes.add(process)
+            ids = {"pid": process, "tid": process}
+            name = PROCESSES.get(process, f"Engine {process - FIRST_ENGINE}")
+            yield _metadata(ids, "process_name", {"name": name})
+            yield _metadata(ids, "process_sort_index", {"sort_index": process})
+
+    def counters(
+        self, process: int, at: int, end: int, row: Mapping[str, Any]
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the counters of a step from `at` to `end`, in microseconds."""
+        if self._ends.get(process, at) < at:
+            yield from self._zeros(process)
+        for name, columns in (LEVELS | WORK).items():
+            values = {key: row[column] for key, column in columns.items() if column in row}
+            if name == "blocks" and "cached" in values and "free" in values:
+                values["free"] -= values["cached"]  # cached blocks count as free too
+            if values:
+                yield from self._count(process, name, at, values)
+        self._ends[process] = end
+
+    def at_rest(self, process: int, at: int, blocks: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+        """Yield the blocks by owner after an engine's last step."""
+        before, values = self._values.get((process, "blocks"), {}), dict(blocks)
+        if "cached" in before:
+            cached = before["cached"]
+            # Most of what is given up can still be found, where anything is.
+            given_up = max(0, values["free"] - before["free"] - cached) if cached else 0
+            values["cached"] = min(values["free"], cached + given_up)
+            values["free"] -= values["cached"]
+        if before:
+            at = max(at, self._ends.get(process, at))
+            yield from self._count(process, "blocks", at, {name: values[name] for name in before})
+
+    def rest(self) -> Iterator[dict[str, Any]]:
+        """Yield the zeros after each engine's last step."""
+        for process in self._ends:
+            yield from self._zeros(process)
+
+    def _zeros(self, process: int) -> Iterator[dict[str, Any]]:
+        for name in WORK:
+            values = dict.fromkeys(self._values.get((process, name), ()), 0)
+            if values:
+                yield from self._count(process, name, self._ends[process], values)
+
+    def _count(
+        self, process: int, name: str, at: int, values: dict[str, Any]
+    ) -> Iterator[dict[str, Any]]:
+        if self._values.get((process, name)) != values:
+            self._values[process, name] = values
+            yield {
+                "ph": "C",
+                "name": name,
+                "ts": at,
+                "pid": process,
+                "tid": process,
+                "args": values,
+            }
+
+
+class Lanes:
+    """Assigns overlapping intervals to lanes; intervals come roughly in order of their ends."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, list[float]] = {}
+
+    def free(self, group: str, at: int, end: float) -> int:
+        """Return the first lane of `group` that is free from `at` on, and take it until `end`."""
+        ends = self._ends.setdefault(group, [])
+        for lane, last in enumerate(ends):
+            if last <= at:
+                ends[lane] = end
+                return lane
+        ends.append(end)
+        return len(ends) - 1
+
+    def leave(self, group: str, lane: int, end: int) -> None:
+        """Free a lane of `group`, which was taken without a known end, from `end` on."""
+        self._ends[group][lane] = end
+
+
+def _metadata(ids: Mapping[str, int], name: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    return {"ph": "M", "name": name, **ids, "args": dict(args)}
+
+
+Entry = Mapping[str, Any]
 
 REQUESTS, RUNS, TOOLS, ENGINE = 1, 2, 3, 10
 """Process ids; those of the engine's data-parallel ranks start at `ENGINE`."""

@@ -1,1 +1,0 @@
-"""The SQLite file of recordings: writing in batches, bounds on its size and age, and reading."""
