@@ -256,7 +256,6 @@ class Recorder:
         content: bool = False,
         max_queue: int = MAX_ROWS,
         retry_seconds: float = FIRST_RETRY_SECONDS,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.store = store or Store()
         self.content = content
@@ -265,8 +264,7 @@ class Recorder:
         self.written = 0
         """The number of entries in the store."""
         self._title, self._source, self._about = title, source, about
-        self._started = clock()
-        self._clock = clock
+        self._started = time.time()
         self._queue = RowQueue(max_queue)
         self._first_retry = self._retry = retry_seconds
         self._retry_at = 0.0
@@ -352,7 +350,7 @@ class Recorder:
         self.store.close()
 
     def _flush(self) -> None:
-        self._queue.close_gap(self._clock())
+        self._queue.close_gap(time.time())
         if not self._queue or time.monotonic() < self._retry_at:
             return
         if self._begin() and self._try(self._write):

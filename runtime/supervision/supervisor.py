@@ -25,6 +25,25 @@ from caesura.runtime.supervision.readiness import Phase, Readiness
 from caesura.scheduler.records import RestartRecord
 from caesura.tools.dispatcher import Dispatcher
 
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.1
+"""How often the engine's health is looked at, which reads one flag of this process."""
+SECOND_LOOK_SECONDS = 1.0
+"""After a standstill of this process, an answer that came meanwhile gets this long to be read."""
+ASKS_PER_TIMEOUT = 4.0
+"""How often a silent engine is asked for an answer within its time-out."""
+MAX_REASON_CHARACTERS = 200
+
+Kind = Literal["died", "hung", "not started"]
+Ask = Callable[[], Awaitable[object]]
+"""Returns once the engine's process has answered. Raises `EngineFailed` if it is dead."""
+Tell = Callable[[str, str, float], None]
+"""Is told what happened (`died`, `hung`, `restarted`, `gave_up`), why, and a number of seconds.
+
+They are how long ago a death was, and how long a restart took.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class RestartRules:
@@ -128,7 +147,7 @@ async def _broken_off(dispatchers: Iterable[Dispatcher], error: Exception) -> No
 
 
 class RecordedRestarts:
-    """Is told by a supervisor what happens, and writes entries for each death.
+    """Writes entries of what happens to an engine, for each death.
 
     The first says at once that the engine is down, and the last what came of it.
     """
@@ -140,7 +159,7 @@ class RecordedRestarts:
         self._died: list[tuple[float, str]] = []
 
     def tell(self, what: str, why: str, seconds: float) -> None:
-        """Take in what happened; see `supervisor.Tell`."""
+        """Take in what happened; see `Tell`."""
         now = self._clock()
         if what in ("died", "hung"):
             self._died.append((now - seconds, why))
@@ -166,27 +185,26 @@ async def until_alive(engine: Engine) -> None:
         await engine.revived(error)
 
 
-log = logging.getLogger(__name__)
-
-POLL_SECONDS = 0.1
-"""How often the engine's health is looked at, which reads one flag of this process."""
-SECOND_LOOK_SECONDS = 1.0
-"""After a standstill of this process, an answer that came meanwhile gets this long to be read."""
-ASKS_PER_TIMEOUT = 4.0
-"""How often a silent engine is asked for an answer within its time-out."""
-
-Kind = Literal["died", "hung", "not started"]
-Ask = Callable[[], Awaitable[object]]
-"""Returns once the engine's process has answered. Raises `EngineFailed` if it is dead."""
-Tell = Callable[[str, str, float], None]
-"""Is told what happened (`died`, `hung`, `restarted`, `gave_up`), why, and a number of seconds.
-
-They are how long ago a death was, and how long a restart took.
-"""
-
-
 class EngineLost(EngineFailed):
     """The engine has died and is not started again; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineProcess:
+    """How the engine's process is asked, and what belongs to it beside the engine."""
+
+    timeout_seconds: float = 0.0
+    """A process that leaves `ask` unanswered for so long is hung; 0: it is not asked."""
+    ask: Ask | None = None
+    why_dead: Callable[[], str] = lambda: ""
+    """May tell more of a death than the engine's error."""
+    after_restart: Sequence[Callable[[], Awaitable[None]]] = ()
+    """Awaited after a restart, before sessions go on."""
+
+
+IN_THIS_PROCESS = EngineProcess()
+"""An engine that has no process of its own."""
+DEFAULT_RULES = RestartRules()
 
 
 class Supervisor:
@@ -197,32 +215,22 @@ class Supervisor:
         engine: Engine,
         readiness: Readiness,
         *,
-        restarts: bool = True,
-        rules: RestartRules | None = None,
-        engine_timeout_seconds: float = 0.0,
-        ask: Ask | None = None,
-        why_dead: Callable[[], str] = lambda: "",
-        after_restart: Sequence[Callable[[], Awaitable[None]]] = (),
+        rules: RestartRules | None = DEFAULT_RULES,
+        process: EngineProcess = IN_THIS_PROCESS,
         tell: Tell = lambda what, why, seconds: None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         """Create it around a running engine.
 
-        Without `restarts` the first death is the last. An engine whose process leaves `ask`
-        unanswered for `engine_timeout_seconds` is hung, and is killed and started again; 0 asks
-        nothing. `why_dead` may tell more of a death than the engine's error. `after_restart` is
-        awaited before sessions go on. `tell` is told what happened.
+        Without `rules` the first death is the last. A hung engine is killed and started again.
+        `tell` is told what happened.
         """
         self._engine = engine
         self.readiness = readiness
         """Whether the engine and the server take work."""
-        self._restarts = restarts
-        self._policy = RestartPolicy(rules or RestartRules())
-        self._timeout = engine_timeout_seconds
-        self._ask = ask
-        self._why_dead = why_dead
-        self._after_restart = after_restart
+        self._policy = None if rules is None else RestartPolicy(rules)
+        self._process = process
         self._tell = tell
         self._clock = clock
         self._sleep = sleep
@@ -249,24 +257,25 @@ class Supervisor:
                 try:
                     await self._engine.check_health()
                 except EngineFailed as error:
-                    return "died", self._why_dead() or str(error)
+                    return "died", self._process.why_dead() or str(error)
                 await self._sleep(POLL_SECONDS)
-            return "hung", f"the engine's process has not answered for {self._timeout:g} s"
+            seconds = self._process.timeout_seconds
+            return "hung", f"the engine's process has not answered for {seconds:g} s"
         finally:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
 
     async def _silence(self) -> None:
         """Return once the engine's process does not answer in time."""
-        ask = self._ask
-        if ask is None or not self._timeout:
+        ask, timeout = self._process.ask, self._process.timeout_seconds
+        if ask is None or not timeout:
             await asyncio.Event().wait()
         assert ask is not None
         while True:
-            await self._sleep(self._timeout / ASKS_PER_TIMEOUT)
+            await self._sleep(timeout / ASKS_PER_TIMEOUT)
             answer = asyncio.ensure_future(ask())
             try:
-                for seconds in (self._timeout, SECOND_LOOK_SECONDS):
+                for seconds in (timeout, SECOND_LOOK_SECONDS):
                     await asyncio.wait({answer}, timeout=seconds)
                     if answer.done():
                         break
@@ -282,9 +291,10 @@ class Supervisor:
         while True:
             self.deaths[kind] += 1
             hung = kind == "hung"
-            self._tell("hung" if hung else "died", reason, self._timeout if hung else 0.0)
+            silent = self._process.timeout_seconds if hung else 0.0
+            self._tell("hung" if hung else "died", reason, silent)
             log.error("the engine has failed: %s", reason)
-            wait_seconds = self._policy.died(self._clock()) if self._restarts else None
+            wait_seconds = None if self._policy is None else self._policy.died(self._clock())
             if wait_seconds is None:
                 raise await self._lost(reason)
             self.readiness.enter(Phase.RESTARTING, reason, wait_seconds)
@@ -292,7 +302,7 @@ class Supervisor:
             began = self._clock()
             try:
                 await self._engine.restart()
-                for each in self._after_restart:
+                for each in self._process.after_restart:
                     await each()
             except CaesuraError as error:
                 kind, reason = "not started", str(error)
@@ -306,7 +316,7 @@ class Supervisor:
 
     async def _lost(self, reason: str) -> EngineLost:
         """Give the engine up; return the error that says why."""
-        if self._restarts:
+        if self._policy is not None:
             said = f"the engine is in a crash loop, {self._policy.why_given_up}: {reason}"
         else:
             said = f"the engine has died and is not restarted (--no-restart): {reason}"
@@ -320,9 +330,6 @@ class Supervisor:
 
 async def _nothing(error: EngineLost) -> None:
     pass
-
-
-MAX_REASON_CHARACTERS = 200
 
 
 class EngineMetrics(Collector):

@@ -9,7 +9,12 @@ from caesura.runtime.launch import ask, cause_of_death
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.server.load.queue_bound import QueueBound
 from caesura.runtime.supervision.readiness import Readiness
-from caesura.runtime.supervision.supervisor import RecordedRestarts, Supervisor
+from caesura.runtime.supervision.supervisor import (
+    DEFAULT_RULES,
+    EngineProcess,
+    RecordedRestarts,
+    Supervisor,
+)
 
 
 def supervisor_of(
@@ -38,10 +43,12 @@ def supervisor_of(
     return Supervisor(
         engine,
         readiness,
-        restarts=not lifetime.no_restart,
-        engine_timeout_seconds=lifetime.engine_timeout,
-        ask=partial(ask, engine),
-        why_dead=partial(cause_of_death, engine),
-        after_restart=after,
+        rules=None if lifetime.no_restart else DEFAULT_RULES,
+        process=EngineProcess(
+            lifetime.engine_timeout,
+            ask=partial(ask, engine),
+            why_dead=partial(cause_of_death, engine),
+            after_restart=after,
+        ),
         tell=tell,
     )

@@ -388,7 +388,8 @@ class SqliteResponses(ResponseStore):
         super().__init__(bounds)
         self.path = path
         self._clock = clock
-        self._file = SqliteFile(path, _SCHEMA, lambda db: self._begin(self._sql(db)))
+        self._file = SqliteFile(path, _SCHEMA, self._opened)
+        self._sql: SqliteSql | None = None
 
     def renew(self) -> None:
         """Let other users of the file know that this one lives, if it has opened the file."""
@@ -401,13 +402,15 @@ class SqliteResponses(ResponseStore):
 
     def _read(self, work: Callable[[Sql], T]) -> T:
         self._open()
-        with self._file.using() as db:
-            return work(self._sql(db))
+        with self._file.using():
+            assert self._sql is not None
+            return work(self._sql)
 
     def _write(self, work: Callable[[Sql], T]) -> T:
         self._open()
         with self._file.using() as db, transaction(db):
-            return work(self._sql(db))
+            assert self._sql is not None
+            return work(self._sql)
 
     def _open(self) -> None:
         try:
@@ -417,8 +420,9 @@ class SqliteResponses(ResponseStore):
                 f"responses cannot be stored in {self.path}: {error}; choose another file or none"
             ) from error
 
-    def _sql(self, db: sqlite3.Connection) -> Sql:
-        return SqliteSql(db, self._clock())
+    def _opened(self, db: sqlite3.Connection) -> None:
+        self._sql = SqliteSql(db, self._clock)
+        self._begin(self._sql)
 
 
 # -- in PostgreSQL ---------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ class Serving:
         self.readiness.start_seconds = 7.0
         rules = RestartRules(first_seconds=0.001, most_deaths=2)
         restarts = options.pop("restarts", True)
-        self.supervisor = Supervisor(engine, self.readiness, rules=rules, restarts=restarts)
+        self.supervisor = Supervisor(engine, self.readiness, rules=rules if restarts else None)
         self._url = asyncio.get_running_loop().create_future()
         options = {"shutdown_timeout": 60.0, "supervisor": self.supervisor} | options
         announce = self._url.set_result

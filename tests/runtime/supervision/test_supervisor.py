@@ -7,7 +7,13 @@ import pytest
 
 from caesura.runtime.errors import EngineFailed
 from caesura.runtime.supervision.readiness import Phase, Readiness
-from caesura.runtime.supervision.supervisor import EngineLost, RestartRules, Supervisor, until_alive
+from caesura.runtime.supervision.supervisor import (
+    EngineLost,
+    EngineProcess,
+    RestartRules,
+    Supervisor,
+    until_alive,
+)
 from caesura.runtime.testing import ScriptedEngine
 from caesura.scheduler.messages import SessionSpec
 
@@ -32,7 +38,7 @@ class Time:
 
 
 class Supervised:
-    def __init__(self, engine, **options):
+    def __init__(self, engine, rules=RULES, **process):
         self.engine = engine
         self.time = Time()
         self.readiness = Readiness(self.time)
@@ -40,11 +46,11 @@ class Supervised:
         self.supervisor = Supervisor(
             engine,
             self.readiness,
-            rules=RULES,
+            rules=rules,
+            process=EngineProcess(**process),
             tell=lambda what, why, seconds: self.told.append((what, why)),
             clock=self.time,
             sleep=self.time.sleep,
-            **options,
         )
         self.task = asyncio.ensure_future(self.supervisor.run())
 
@@ -131,7 +137,7 @@ async def test_sessions_that_wait_fail_once_it_is_given_up(supervised, eventuall
 
 
 async def test_without_restarts_the_first_death_is_the_last(supervised):
-    watched = supervised(ScriptedEngine(), restarts=False)
+    watched = supervised(ScriptedEngine(), rules=None)
     watched.dies()
     with pytest.raises(EngineLost, match=r"not restarted \(--no-restart\): it was killed"):
         await watched.task
@@ -147,7 +153,7 @@ async def test_a_hung_engine_is_started_again(supervised, eventually):
             return
         await asyncio.Event().wait()
 
-    watched = supervised(ScriptedEngine(), engine_timeout_seconds=0.02, ask=ask)
+    watched = supervised(ScriptedEngine(), timeout_seconds=0.02, ask=ask)
     await eventually(lambda: watched.supervisor.restarts == 1)
     assert watched.told[0] == ("hung", "the engine's process has not answered for 0.02 s")
     assert watched.supervisor.deaths["hung"] == 1
@@ -157,7 +163,7 @@ async def test_nothing_is_asked_with_a_time_out_of_0(supervised, eventually):
     async def ask():
         raise AssertionError
 
-    watched = supervised(ScriptedEngine(), engine_timeout_seconds=0, ask=ask)
+    watched = supervised(ScriptedEngine(), timeout_seconds=0, ask=ask)
     await eventually(lambda: len(watched.time.slept) > 100)
     assert watched.supervisor.deaths["hung"] == 0
 
