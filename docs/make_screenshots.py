@@ -36,8 +36,8 @@ from caesura.simulator.trace import recording
 from caesura.simulator.workload.names import make_workload
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.config.caesura_toml import Config
-from caesura.tools.config.paths import default_artifacts
 from caesura.tools.people import Pending
+from caesura.tools.services import default_artifacts
 
 PICTURES = Path(__file__).parent / "images" / "ui"
 MOST_BYTES = 200_000

@@ -20,8 +20,7 @@ from caesura.runtime.engine import Engine
 from caesura.runtime.testing import Item, call, say
 from caesura.scheduler.messages import Message, ToolSpec
 from caesura.tools.config.caesura_toml import Config, DataSettings
-from caesura.tools.search.corpus import Corpus, corpus_path
-from caesura.tools.search.corpus.walk import files_at
+from caesura.tools.search.corpus import Corpus, corpus_path, files_at
 from caesura.tools.search.reading import ReadError
 
 DOCUMENTS = Path(__file__).parents[1] / "docs"

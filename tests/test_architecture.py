@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "runtime": {"runtime", "tools", "stores", "scheduler", "simulator", "planning"} | INTERCEPT,
 }
 # Run in a process of their own, which imports what it needs when it is asked to.
-WORKS_APART = {"tools/picture/diffusion/child.py", "scheduler/prompt_lengths/encoder.py"}
+WORKS_APART = {"tools/picture/diffusion_child.py", "scheduler/prompt_lengths/encoder.py"}
 # Count the tokens of prompts by the library alone, which is small and starts no engine.
 COUNTS_TOKENS = {"runtime/token_counter.py": "tokenizers"}
 # The only places that start the real engine: they import the adapter when they are asked to.

@@ -1,15 +1,27 @@
-"""What the tools of a process share: directories, clean-up at the end, set-up errors."""
+"""What the tools of a process share: directories, settings and their errors, clean-up at the end.
 
+The directories are the user's own, by the XDG base directory specification. `XDG_DATA_HOME` and
+`XDG_CONFIG_HOME` move them.
+"""
+
+import difflib
 import importlib.util
-from collections.abc import Awaitable, Callable
+import os
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from caesura.distribution import install
 from caesura.tools.artifacts import ArtifactStore
+from caesura.tools.schema.arguments import errors_sentence, path_text
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
 class SetupError(ValueError):
@@ -58,3 +70,64 @@ def require(package: str, extra: str, tool: str) -> None:
         raise SetupError(
             f"the tool {tool!r} needs {package}, which is not installed: {install(extra)}"
         )
+
+
+def settings_sentence(error: ValidationError, model: type[BaseModel]) -> str:
+    """Return what pydantic found wrong with the settings `model`, naming the keys."""
+    allowed = list(model.model_fields)
+    return errors_sentence(error, lambda detail: _description(detail, allowed))
+
+
+def unknown_key(key: str, allowed: list[str]) -> str:
+    """Return the error text for an unknown key: the nearest key, and all allowed ones."""
+    near = difflib.get_close_matches(key, allowed, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"unknown key {key!r}; {hint}allowed: {', '.join(allowed)}"
+
+
+def _description(detail: ErrorDetails, allowed: list[Any]) -> str:
+    place = path_text(detail["loc"])
+    if detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1:
+        return unknown_key(place, allowed)
+    message = detail["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    return f"{place}: {message}" if place else message
+
+
+def with_variables(text: str, environment: Mapping[str, str]) -> str:
+    """Return the text with `${NAME}` and `${NAME:-default}` filled in.
+
+    An empty variable counts as unset. Raises ValueError for an unset variable without a default.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        found = environment.get(match[1]) or match[2]
+        if found is None:
+            raise ValueError(
+                f"the environment variable {match[1]} is not set; "
+                f"set it, or write ${{{match[1]}:-default}}"
+            )
+        return found
+
+    return _VARIABLE.sub(value, text)
+
+
+def default_data() -> Path:
+    """Return the directory of files that tools keep over restarts."""
+    return _base("XDG_DATA_HOME", ".local/share")
+
+
+def default_artifacts() -> Path:
+    """Return the directory of files that tools make."""
+    return default_data() / "artifacts"
+
+
+def user_configuration() -> Path:
+    """Return the configuration file for all projects of the user."""
+    return _base("XDG_CONFIG_HOME", ".config") / "caesura.toml"
+
+
+def _base(variable: str, default: str) -> Path:
+    # The specification says to ignore a path that is not absolute.
+    given = Path(os.environ.get(variable, ""))
+    return (given if given.is_absolute() else Path.home() / default) / "caesura"

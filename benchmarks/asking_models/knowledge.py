@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from caesura.simulator.forecasts import Call
 from caesura.simulator.machine import Machine, StepShape
-from caesura.tools.model.answer_times import AnswerTimes
+from caesura.tools.model import AnswerTimes
 
 Seconds = Mapping[tuple[str, int], float]
 """The seconds of calls, by session and by number."""

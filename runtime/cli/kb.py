@@ -53,8 +53,7 @@ def add(
 
     Unreadable files are reported and skipped; the exit code is then 1.
     """
-    from caesura.tools.search.corpus import Corpus
-    from caesura.tools.search.corpus.walk import files_at
+    from caesura.tools.search.corpus import Corpus, files_at
     from caesura.tools.search.reading import Fields, ReadError
 
     console, counts, others = Console(stderr=True), Counter[str](), Counter[str]()
@@ -88,9 +87,7 @@ def add(
 @app.command("ls")
 def list_files(corpus: Name = DEFAULT, config: ConfigFile = None) -> None:
     """List the files of a corpus."""
-    from caesura.tools.search.corpus import corpora
-    from caesura.tools.search.corpus.index import files_in
-    from caesura.tools.search.corpus.store import reading
+    from caesura.tools.search.corpus import corpora, files_in, reading
 
     with mistakes_told():
         others = [name for name in corpora(_data(config)) if name != corpus]
@@ -118,8 +115,7 @@ def remove(
     config: ConfigFile = None,
 ) -> None:
     """Remove files from a corpus, or delete the corpus; the files themselves remain."""
-    from caesura.tools.search.corpus import Corpus
-    from caesura.tools.search.corpus.index import delete_corpus
+    from caesura.tools.search.corpus import Corpus, delete_corpus
 
     with mistakes_told():
         path = _file(corpus, config)
@@ -153,9 +149,7 @@ def search(
     config: ConfigFile = None,
 ) -> None:
     """Search a corpus, and print the results as a model sees them."""
-    from caesura.tools.search.bundled import corpus_to_search
-    from caesura.tools.search.corpus.reader import search_now
-    from caesura.tools.search.corpus.store import reading
+    from caesura.tools.search.corpus import corpus_to_search, reading, search_now
     from caesura.tools.search.results import results_text
 
     with mistakes_told():
@@ -174,8 +168,7 @@ def _data(config: Path | None) -> Path:
 
 def _file(corpus: str, config: Path | None) -> Path:
     """Return the file of a corpus; raise SetupError for the bundled one."""
-    from caesura.tools.search.corpus import corpus_path
-    from caesura.tools.search.corpus.store import BUNDLED_CORPUS
+    from caesura.tools.search.corpus import BUNDLED_CORPUS, corpus_path
 
     if corpus == BUNDLED_CORPUS:
         raise SetupError(f"the bundled corpus {corpus!r} cannot be changed: choose another name")

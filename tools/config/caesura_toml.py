@@ -1,5 +1,13 @@
-"""`caesura.toml`: which tools are enabled, their settings, directories, and limits of a run."""
+"""`caesura.toml`: which tools are enabled, their settings, directories, and limits of a run.
 
+A `caesura.toml` in the current directory may come with somebody else's repository. It can name
+programs to start, and put variables of the user's environment into what these get. So the user
+must have allowed it, as it is.
+"""
+
+import hashlib
+import json
+import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -10,14 +18,62 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from caesura.tools.artifacts import DEFAULT_MAX_BYTES, DEFAULT_MAX_FILE_BYTES, ArtifactStore
-from caesura.tools.config.paths import default_artifacts, default_data, user_configuration
 from caesura.tools.config.toolset import BUILTINS, Toolset
-from caesura.tools.config.trust import ALLOW_ALL, digest_of, is_trusted
 from caesura.tools.mcp.server import MCPServer
 from caesura.tools.mcp.settings import ServerSettings, read_servers, servers_from_json
 from caesura.tools.people import PeopleSettings, people_of
-from caesura.tools.schema.settings_errors import settings_sentence, unknown_key
-from caesura.tools.services import Services, SetupError
+from caesura.tools.services import (
+    Services,
+    SetupError,
+    default_artifacts,
+    default_data,
+    settings_sentence,
+    unknown_key,
+    user_configuration,
+)
+
+ALLOW_ALL = "CAESURA_TRUST_CONFIG"
+"""Set to 1, this environment variable allows every configuration."""
+
+
+def digest_of(parts: object) -> str:
+    """Return the digest of what a configuration holds."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def is_trusted(path: Path, digest: str) -> bool:
+    """Return whether the user has allowed the file at a path, as it is now."""
+    return os.environ.get(ALLOW_ALL) == "1" or _known().get(str(path)) == digest
+
+
+def trust(path: Path, digest: str) -> None:
+    """Allow the file at a path until it changes. Raises `SetupError`."""
+    place = _place()
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        part = place.with_name(f"{place.name}.{os.getpid()}")
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump({**_known(), str(path): digest}, file, indent=1)
+        part.replace(place)
+    except OSError as error:
+        raise SetupError(f"{place} cannot be written: {error.strerror}") from error
+
+
+def _known() -> dict[str, str]:
+    """Return the digests of allowed files, by path; a broken file allows none."""
+    try:
+        read = json.loads(_place().read_text())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(read, dict):
+        return {}
+    return {str(path): each for path, each in read.items() if isinstance(each, str)}
+
+
+def _place() -> Path:
+    return user_configuration().with_name("trusted.json")
+
 
 FILE = "caesura.toml"
 SECTIONS = (

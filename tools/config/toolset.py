@@ -13,8 +13,13 @@ from pydantic import ValidationError
 from caesura.tools.closing import AsyncClosing
 from caesura.tools.people import people_of, with_approval
 from caesura.tools.registry import Registry
-from caesura.tools.schema.settings_errors import settings_sentence, unknown_key
-from caesura.tools.services import Services, SetupError, ToolSettings
+from caesura.tools.services import (
+    Services,
+    SetupError,
+    ToolSettings,
+    settings_sentence,
+    unknown_key,
+)
 from caesura.tools.source import Combined, ToolSource
 from caesura.tools.tool import Tool
 
@@ -43,7 +48,7 @@ BUILTINS = {
         Builtin("render_svg", "caesura.tools.picture.svg", "pictures from SVG"),
         Builtin(
             "generate_image",
-            "caesura.tools.picture.diffusion.generate",
+            "caesura.tools.picture.diffusion",
             "pictures by a diffusion model or a service",
             needs_settings=True,
         ),

@@ -3,7 +3,6 @@
 Games run in worker processes, one for each session that plays; a process ends with its session.
 """
 
-from caesura.tools.environment.settings import Settings
-from caesura.tools.environment.tool import make
+from caesura.tools.environment.tool import Settings, make
 
 __all__ = ["Settings", "make"]

@@ -1,11 +1,48 @@
 """The process that plays: it runs one game after another, for one session at a time.
 
-`caesura.tools.worker` runs it. Only this process imports ALFWorld and its dependencies.
+`caesura.tools.worker` runs it. Only this process imports ALFWorld and its dependencies. It answers
+with a `View`, which `shown` puts into a text for the model.
 """
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol, TypedDict
 
-from caesura.tools.environment.view import View
+MAX_OBSERVATION_CHARACTERS = 2000
+MAX_ACTIONS = 40
+MAX_ACTIONS_CHARACTERS = 600
+
+
+class View(TypedDict):
+    """What a game shows, as JSON-able data."""
+
+    text: str
+    actions: list[str]
+    """The possible actions, the most useful first."""
+    outcome: Literal["won", "lost"] | None
+    """None: the game goes on."""
+
+
+def shown(view: View) -> str:
+    """Return the observation, and a last line with the possible actions or the outcome."""
+    text = view["text"].strip()
+    if len(text) > MAX_OBSERVATION_CHARACTERS:
+        text = f"{text[:MAX_OBSERVATION_CHARACTERS]}... (cut)"
+    last = you_can(view["actions"]) if view["outcome"] is None else f"Done: {view['outcome']}"
+    return f"{text}\n{last}"
+
+
+def you_can(actions: Sequence[str]) -> str:
+    """Return `You can: look, go to fridge 1, and 12 more`, within the limits."""
+    fit: list[str] = []
+    left = MAX_ACTIONS_CHARACTERS
+    for action in actions[:MAX_ACTIONS]:
+        left -= len(action) + 2
+        if left < 0:
+            break
+        fit.append(action)
+    if len(fit) < len(actions):
+        fit.append(f"and {len(actions) - len(fit)} more")
+    return f"You can: {', '.join(fit)}"
 
 
 class Games(Protocol):
@@ -36,7 +73,7 @@ def prepare(options: dict[str, Any]) -> str:
 
         _Playing.games = GymnasiumGames(options)
     else:
-        from caesura.tools.environment.alfworld.game import AlfworldGames
+        from caesura.tools.environment.alfworld import AlfworldGames
 
         _Playing.games = AlfworldGames(options)
     return ""

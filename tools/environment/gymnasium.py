@@ -1,12 +1,14 @@
 """Any Gymnasium environment whose actions and observations can be put into words.
 
 Actions are a Discrete space, each with a name, or a Text space. The observation is the text that
-`render` draws, if the environment supports that, else the observation itself.
+`render` draws, if the environment supports that, else the observation itself. Terminal colours
+become words: in some games only the colour shows where things are.
 """
 
 import importlib
 import inspect
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +17,27 @@ import gymnasium
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.spaces import Discrete, Text
 
-from caesura.tools.environment.ansi import worded
-from caesura.tools.environment.view import View
+from caesura.tools.environment.child import View
+
+_CODE = re.compile(r"\x1b\[([\d;]*)m")
+_OTHER = re.compile(r"\x1b\[[\d;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
+_COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+
+
+def worded(text: str) -> str:
+    """Return the text with `[red S]` for a red S, or S on red; other control codes are removed."""
+    pieces = _CODE.split(text)
+    found = [_OTHER.sub("", pieces[0])]
+    colours: list[str] = []
+    for codes, piece in zip(pieces[1::2], pieces[2::2], strict=True):
+        for code in (int(each or 0) for each in codes.split(";")):
+            if code == 0:
+                colours = []
+            elif code // 10 in (3, 4, 9, 10) and code % 10 < len(_COLOURS):
+                colours.append(_COLOURS[code % 10])
+        plain = _OTHER.sub("", piece)
+        found.append(f"[{' '.join(colours)} {plain}]" if colours and plain else plain)
+    return "".join(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Self
 from caesura.distribution import install
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.closing import AsyncClosing
-from caesura.tools.config.paths import default_artifacts
 from caesura.tools.context import current
 from caesura.tools.errors import ToolError, Unavailable
 from caesura.tools.mcp.listing import made
 from caesura.tools.mcp.settings import ServerSettings
 from caesura.tools.result import Output
-from caesura.tools.services import SetupError
+from caesura.tools.services import SetupError, default_artifacts
 from caesura.tools.tool import Tool
 
 if TYPE_CHECKING:

@@ -9,9 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from caesura.tools.config.env_vars import with_variables
-from caesura.tools.schema.settings_errors import settings_sentence
-from caesura.tools.services import SetupError
+from caesura.tools.services import SetupError, settings_sentence, with_variables
 
 
 class ServerSettings(BaseModel):

@@ -1,7 +1,8 @@
 """Makes untrusted SVG safe to draw: bounded, of a known size, without outside references.
 
 A parser reads the text, and only what is allowed is written again. So the library that draws it
-sees no declaration, entity, file name or address.
+sees no declaration, entity, file name or address. The library leaves out a text whose fonts are not
+installed, but includes a sans-serif font: every list of families ends with it.
 """
 
 import math
@@ -12,7 +13,30 @@ from typing import NoReturn
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
-from caesura.tools.picture.fonts import LAST_RESORT, css_with_fallback, with_fallback
+LAST_RESORT = "sans-serif"
+_AS_THEY_ARE = {"", "inherit", "initial", "unset"}
+_WIDE = re.compile(r"mono|courier|consol|menlo", re.IGNORECASE)
+_SERIF = re.compile(
+    r"(?<!sans)(?<!sans[- ])serif|times|georgia|garamond|palatino|cambria", re.IGNORECASE
+)
+_DECLARED = re.compile(r"(?P<property>\bfont(?:-family)?\s*:)(?P<families>[^;{}!]+)", re.IGNORECASE)
+
+
+def with_fallback(families: str) -> str:
+    """Return a list of font families that ends with available families of its kind."""
+    families = families.strip().rstrip(",")
+    if families.lower() in _AS_THEY_ARE:
+        return families
+    kind = "monospace, " if _WIDE.search(families) else "serif, " if _SERIF.search(families) else ""
+    return f"{families}, {kind}{LAST_RESORT}"
+
+
+def css_with_fallback(css: str) -> str:
+    """Return CSS in which every list of font families has a fallback."""
+    return _DECLARED.sub(
+        lambda found: f"{found['property']} {with_fallback(found['families'])}", css
+    )
+
 
 MAX_CHARACTERS = 1_000_000
 MAX_ELEMENTS = 20_000

@@ -1,22 +1,64 @@
-"""The speak tool: its settings, its three back ends, and its checks of the text."""
+"""The speak tool: its settings, its three back ends, its checks of the text and of sound files."""
 
 import asyncio
 import base64
 import re
 import shutil
+import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from caesura.tools.net.endpoint import Endpoint
+from caesura.tools.artifacts import ArtifactStore
+from caesura.tools.endpoint import Endpoint
+from caesura.tools.errors import Permanent
 from caesura.tools.result import Output
-from caesura.tools.search.reading.markdown import markdown_blocks
+from caesura.tools.search.reading import markdown_blocks
 from caesura.tools.services import Services, SetupError, ToolSettings, require
-from caesura.tools.speech.sound import SpeechError, save_sound
 from caesura.tools.tool import Tool
 from caesura.tools.worker import WorkerDied, WorkerFailed, WorkerPool
+
+_HEAD_BYTES = 12
+
+
+class SpeechError(Permanent):
+    """The text could not be spoken. The message is one sentence for the model."""
+
+
+def measured(data: bytes) -> tuple[bytes, float]:
+    """Return a WAV file with a correct header, and its duration in seconds.
+
+    A header written to a pipe has wrong lengths, since they were not known yet; they are
+    corrected. Raises SpeechError for data that is not WAV, or holds no sound.
+    """
+    if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
+        raise SpeechError("the speech program's output is not a WAV file")
+    at, bytes_per_second = _HEAD_BYTES, 0
+    while at + 8 <= len(data):
+        kind, size = struct.unpack_from("<4sI", data, at)
+        at += 8
+        if kind == b"fmt " and at + 12 <= len(data):
+            (bytes_per_second,) = struct.unpack_from("<I", data, at + 8)
+        elif kind == b"data":
+            there = min(size, len(data) - at)
+            if not there or not bytes_per_second:
+                break
+            fixed = bytearray(data)
+            struct.pack_into("<I", fixed, at - 4, there)
+            struct.pack_into("<I", fixed, 4, len(data) - 8)
+            return bytes(fixed), there / bytes_per_second
+        at += size + size % 2
+    raise SpeechError("the speech program's output contains no sound")
+
+
+async def save_sound(store: ArtifactStore, data: bytes) -> Output:
+    """Store a WAV file and return its description. Raises SpeechError and ArtifactError."""
+    data, seconds = await asyncio.to_thread(measured, data)
+    artifact = await asyncio.to_thread(store.put, data, "wav")
+    return Output(f"Saved as {artifact.url}: WAV sound, {seconds:.1f} s.", (artifact,))
+
 
 TIMEOUT_SECONDS = 60.0
 MAX_CHARACTERS = 3_000

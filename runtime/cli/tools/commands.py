@@ -50,8 +50,7 @@ def test(
 @app.command("trust")
 def trust_here() -> None:
     """Allow the caesura.toml of this directory, as it is now, to start its MCP servers."""
-    from caesura.tools.config.caesura_toml import FILE, Config
-    from caesura.tools.config.trust import trust
+    from caesura.tools.config.caesura_toml import FILE, Config, trust
 
     with mistakes_told():
         config = Config.load(Path(FILE))

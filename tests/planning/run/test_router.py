@@ -12,7 +12,7 @@ from aiohttp import web
 from caesura.planning.application.application import Application, Model, Task
 from caesura.planning.run.asking import RoutedHost, Router, routed
 from caesura.planning.run.host import Endpoint, Replica
-from caesura.tools.model.load import load_in
+from caesura.tools.model import load_in
 from tests.planning.run.engines import until
 
 EXPERT = Model("expert", "org/expert")

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from caesura.runtime.cli import kb
-from caesura.tools.search.corpus.walk import files_at
+from caesura.tools.search.corpus import files_at
 
 
 @pytest.fixture(autouse=True)

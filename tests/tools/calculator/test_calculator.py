@@ -3,9 +3,8 @@ import math
 import pytest
 
 from caesura.tools import calculator
-from caesura.tools.calculator.expression import MAX_CHARACTERS
 from caesura.tools.calculator.functions import MAX_RESULT_DIGITS, CalculationError
-from caesura.tools.calculator.tool import evaluate
+from caesura.tools.calculator.tool import MAX_CHARACTERS, evaluate
 
 
 @pytest.mark.parametrize(

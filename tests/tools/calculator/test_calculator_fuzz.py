@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from caesura.tools.calculator.expression import MAX_CHARACTERS, Reader
 from caesura.tools.calculator.functions import (
     CONSTANTS,
     FUNCTIONS,
@@ -21,7 +20,7 @@ from caesura.tools.calculator.functions import (
     factorial,
     power,
 )
-from caesura.tools.calculator.tool import evaluate
+from caesura.tools.calculator.tool import MAX_CHARACTERS, Reader, evaluate
 
 # The deadline is for a hang, not for a busy machine.
 generous = settings(deadline=60_000, max_examples=300, suppress_health_check=[HealthCheck.too_slow])

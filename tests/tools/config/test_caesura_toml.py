@@ -9,8 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from caesura.tools.config.caesura_toml import Config
-from caesura.tools.config.trust import ALLOW_ALL, trust
+from caesura.tools.config.caesura_toml import ALLOW_ALL, Config, trust
 from caesura.tools.services import SetupError
 
 HOSTILE = Path(__file__).parents[1] / "mcp" / "hostile.py"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from caesura.tools.config.env_vars import with_variables
+from caesura.tools.services import with_variables
 
 KNOWN = {"KEY": "k", "EMPTY": "", "ODD": "${KEY}"}
 

@@ -11,7 +11,7 @@ from caesura.runtime.cli.demo.player import PROMPT, play
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.testing import ScriptedEngine
-from caesura.tools.environment.settings import TASK_TYPES
+from caesura.tools.environment.tool import TASK_TYPES
 from caesura.tools.tool import Tool
 from tests.tools.environment.playing import Player, opened
 

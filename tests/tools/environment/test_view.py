@@ -1,8 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caesura.tools.environment.ansi import worded
-from caesura.tools.environment.view import (
+from caesura.tools.environment.child import (
     MAX_ACTIONS,
     MAX_ACTIONS_CHARACTERS,
     MAX_OBSERVATION_CHARACTERS,
@@ -10,6 +9,7 @@ from caesura.tools.environment.view import (
     shown,
     you_can,
 )
+from caesura.tools.environment.gymnasium import worded
 
 
 def test_the_last_line_says_what_can_be_done_or_how_it_ended():

@@ -10,9 +10,14 @@ from mcp.shared.message import SessionMessage
 
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.errors import ToolError
-from caesura.tools.mcp.content import MAX_CHARACTERS, MAX_FILES, output_of
-from caesura.tools.mcp.lines import Endless, lines, read_message
-from caesura.tools.mcp.patterns import without_lost_references, without_patterns
+from caesura.tools.mcp.listing import (
+    MAX_CHARACTERS,
+    MAX_FILES,
+    output_of,
+    without_lost_references,
+    without_patterns,
+)
+from caesura.tools.mcp.stdio import Endless, lines, read_message
 from caesura.tools.schema.validator import schema_validator
 from tests.tools.mcp.calls import PNG
 

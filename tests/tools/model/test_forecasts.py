@@ -2,8 +2,7 @@
 
 import pytest
 
-from caesura.tools.model.answer_times import AnswerTimes
-from caesura.tools.model.load import load_in
+from caesura.tools.model import AnswerTimes, load_in
 
 from .experts import METRICS
 

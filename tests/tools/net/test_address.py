@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caesura.tools.net import HttpClient, HttpError, HttpRefused
-from caesura.tools.net.address import is_public
+from caesura.tools.net import HttpClient, HttpError, HttpRefused, is_public
 
 PRIVATE = [
     *("127.0.0.1", "127.255.255.254", "0.0.0.0", "0.1.2.3", "10.0.0.1", "100.64.0.1"),
@@ -136,7 +135,7 @@ ABSOLUTE = [
 async def test_a_redirect_there(monkeypatch, site, form: str) -> None:
     """The first address counts as public here; where it redirects to does not."""
     monkeypatch.setattr(
-        "caesura.tools.net.client.is_public", lambda text: text == "127.0.0.9" or is_public(text)
+        "caesura.tools.net.is_public", lambda text: text == "127.0.0.9" or is_public(text)
     )
     client = HttpClient(timeout_seconds=60)
     site.says("/go", status=302, Location=form.format(port=site.port))
@@ -174,7 +173,7 @@ async def test_a_name_with_several_addresses(monkeypatch, public, site) -> None:
 async def test_a_name_that_changes_its_mind(monkeypatch, site) -> None:
     """DNS rebinding: what was asked first does not count, only where the connection goes."""
     resolve_to(monkeypatch, ["127.0.0.9"], ["127.0.0.1"])
-    monkeypatch.setattr("caesura.tools.net.client.is_public", lambda text: text == "127.0.0.9")
+    monkeypatch.setattr("caesura.tools.net.is_public", lambda text: text == "127.0.0.9")
     client = HttpClient(timeout_seconds=60)
     site.says("/", b"first", Connection="close")
     assert (await client.get_bytes(site.url(host="evil.example"))).data == b"first"

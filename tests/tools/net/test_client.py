@@ -12,9 +12,16 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caesura.tools.net import HttpClient, HttpRefused, HttpUnavailable
-from caesura.tools.net.body import MAX_DEPTH, load_json
-from caesura.tools.net.headers import MAX_RETRY_AFTER_SECONDS, media_type_of, retry_after
+from caesura.tools.net import (
+    MAX_DEPTH,
+    MAX_RETRY_AFTER_SECONDS,
+    HttpClient,
+    HttpRefused,
+    HttpUnavailable,
+    load_json,
+    media_type_of,
+    retry_after,
+)
 
 JSON = {"Content_Type": "application/json; charset=utf-8"}
 

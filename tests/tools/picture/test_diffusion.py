@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from caesura.tools.picture.diffusion.backend import Diffusion
-from caesura.tools.picture.saved import PictureError, picture_of
+from caesura.tools.picture.diffusion import Diffusion
+from caesura.tools.picture.drawing import PictureError, picture_of
 
 pytest.importorskip("diffusers")
 pytestmark = pytest.mark.slow
@@ -73,7 +73,7 @@ async def test_a_picture_that_is_given_up_leaves_the_model_loaded(model):
 
 
 async def test_a_picture_that_cannot_be_given_up_is_killed(model, monkeypatch):
-    monkeypatch.setattr("caesura.tools.picture.diffusion.backend.GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("caesura.tools.picture.diffusion.GRACE_SECONDS", 0.0)
     painter = Diffusion(loaded(model))
     try:
         endless = asyncio.ensure_future(painter.paint("a", 1, SMALL | {"num_inference_steps": 900}))

@@ -6,7 +6,7 @@ import json
 import pytest
 from aiohttp import web
 
-from caesura.tools.picture.diffusion.generate import MIN_SIDE
+from caesura.tools.picture.diffusion import MIN_SIDE
 from caesura.tools.services import SetupError
 
 PNG = base64.b64decode(

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caesura.tools.artifacts import ArtifactStore
-from caesura.tools.picture import saved
-from caesura.tools.picture.saved import Picture, PictureError, picture_of, save_picture
+from caesura.tools.picture import drawing
+from caesura.tools.picture.drawing import Picture, PictureError, picture_of, save_picture
 
 PIL = pytest.importorskip("PIL.Image")
 
@@ -72,7 +72,7 @@ async def test_a_picture_is_looked_at_beside_the_event_loop(tmp_path, monkeypatc
         threads.append(threading.get_ident())
         return picture_of(data)
 
-    monkeypatch.setattr(saved, "picture_of", look)
+    monkeypatch.setattr(drawing, "picture_of", look)
     output = await save_picture(ArtifactStore(tmp_path), encoded("PNG"))
     assert "PNG picture, 123 x 45" in output.text
     assert threading.get_ident() not in threads

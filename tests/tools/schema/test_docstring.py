@@ -1,4 +1,4 @@
-from caesura.tools.schema.docstring import argument_descriptions, first_paragraph
+from caesura.tools.schema.signature import argument_descriptions, first_paragraph
 
 
 def google(city, unit, days):

@@ -11,11 +11,18 @@ from pathlib import Path
 import pytest
 
 from caesura.tools.errors import Unavailable
-from caesura.tools.search.corpus import Corpus, CorpusError, Reader, corpora, corpus_path, store
-from caesura.tools.search.corpus.index import delete_corpus
-from caesura.tools.search.corpus.reader import search_now
-from caesura.tools.search.corpus.store import open_to_read
-from caesura.tools.search.corpus.walk import files_at
+from caesura.tools.search import corpus as corpora_module
+from caesura.tools.search.corpus import (
+    Corpus,
+    CorpusError,
+    Reader,
+    corpora,
+    corpus_path,
+    delete_corpus,
+    files_at,
+    open_to_read,
+    search_now,
+)
 from caesura.tools.search.reading import ReadError
 
 
@@ -89,7 +96,7 @@ def test_an_interrupt_leaves_a_whole_corpus(path: Path, tmp_path: Path, monkeypa
 
     with Corpus(path) as corpus:
         corpus.add(write(tmp_path / "a.txt", "first"), "a")
-        monkeypatch.setattr("caesura.tools.search.corpus.index.read_passages", interrupted)
+        monkeypatch.setattr("caesura.tools.search.corpus.read_passages", interrupted)
         with pytest.raises(KeyboardInterrupt):
             corpus.add(write(tmp_path / "b.txt", "second"), "b")
         with pytest.raises(KeyboardInterrupt):
@@ -104,14 +111,14 @@ def test_a_killed_writer_leaves_a_whole_corpus(path: Path, tmp_path: Path) -> No
     file = write(tmp_path / "a.jsonl", '{"text": "some words"}\n' * 2_000)
     script = (
         "import os, sys\nfrom pathlib import Path\n"
-        "from caesura.tools.search.corpus import Corpus, index\n"
-        "read = index.read_passages\n"
+        "from caesura.tools.search import corpus\n"
+        "read = corpus.read_passages\n"
         "def dying(*arguments):\n"
         "    for number, passage in enumerate(read(*arguments)):\n"
         "        if number == 1500: os._exit(9)\n"
         "        yield passage\n"
-        "index.read_passages = dying\n"
-        "Corpus(Path(sys.argv[1])).add(Path(sys.argv[2]), 'a')\n"
+        "corpus.read_passages = dying\n"
+        "corpus.Corpus(Path(sys.argv[1])).add(Path(sys.argv[2]), 'a')\n"
     )
     ended = subprocess.run([sys.executable, "-c", script, path, file], check=False)
     assert ended.returncode == 9
@@ -224,8 +231,8 @@ ARTICLES = {
 
 def test_a_full_disk_is_told_and_leaves_what_can_be_used_later(path: Path, monkeypatch) -> None:
     with monkeypatch.context() as patch:
-        schema = replace(store.SCHEMA, settings=("PRAGMA max_page_count = 2",))
-        patch.setattr(store, "SCHEMA", schema)
+        schema = replace(corpora_module.SCHEMA, settings=("PRAGMA max_page_count = 2",))
+        patch.setattr(corpora_module, "SCHEMA", schema)
         with pytest.raises(CorpusError, match="disk is full"):
             Corpus(path)
     Corpus(path).close()
@@ -279,7 +286,7 @@ async def test_a_reader_sees_what_is_added_and_cannot_write(filled: Path, tmp_pa
 
 
 async def test_a_search_that_does_not_end_is_given_up(filled: Path, monkeypatch) -> None:
-    monkeypatch.setattr("caesura.tools.search.corpus.reader.MAX_SECONDS", 0.05)
+    monkeypatch.setattr("caesura.tools.search.corpus.MAX_SECONDS", 0.05)
     reader = Reader(filled)
     endless = (
         "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
@@ -291,7 +298,7 @@ async def test_a_search_that_does_not_end_is_given_up(filled: Path, monkeypatch)
 
 def test_what_changes_nothing_leaves_the_stamp_as_it_is(path: Path, tmp_path: Path) -> None:
     def stamp() -> str:
-        with store.reading(path) as connection:
+        with corpora_module.reading(path) as connection:
             return str(connection.execute("SELECT value FROM stamp").fetchone()[0])
 
     file = write(tmp_path / "a.txt", "Oaks are trees.")

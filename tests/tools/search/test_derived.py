@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from caesura.tools.search.backends.derived import Derived
-from caesura.tools.search.corpus import Corpus, Reader, corpus_path
-from caesura.tools.search.corpus.index import delete_corpus
+from caesura.tools.search.corpus import Corpus, Reader, corpus_path, delete_corpus
+from caesura.tools.search.derived import Derived
 
 KINDS = ("bm25s", "tantivy")
 ARTICLES = {

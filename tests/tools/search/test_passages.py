@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caesura.tools.search.reading.passages import (
+from caesura.tools.search.reading import (
     MAX_WORDS,
     PASSAGE_WORDS,
     Heading,

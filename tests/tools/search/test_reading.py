@@ -7,10 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caesura.tools.search.reading import SUFFIXES, Fields, ReadError, read_passages
-from caesura.tools.search.reading.html import MAX_NESTING, nesting_of
-from caesura.tools.search.reading.markdown import markdown_blocks
-from caesura.tools.search.reading.passages import Block, Heading, Paragraph
+from caesura.tools.search.reading import (
+    MAX_NESTING,
+    SUFFIXES,
+    Block,
+    Fields,
+    Heading,
+    Paragraph,
+    ReadError,
+    markdown_blocks,
+    nesting_of,
+    read_passages,
+)
 
 
 def read(name: str, data: str | bytes, fields: Fields | None = None) -> list[tuple[str, str]]:
@@ -130,7 +138,7 @@ def test_html_without_a_title_is_called_by_its_file() -> None:
 )
 def test_html_that_nests_without_end_never_reaches_the_parser(monkeypatch, opened: str) -> None:
     # Its time grows with the square of the depth: for this it would take minutes.
-    monkeypatch.setattr("caesura.tools.search.reading.html.LexborHTMLParser", None)
+    monkeypatch.setattr("caesura.tools.search.reading.LexborHTMLParser", None)
     with pytest.raises(ReadError, match="nest deeper"):
         read("x.html", opened * 100_000)
 
@@ -161,7 +169,7 @@ def test_drawings_of_many_elements_do_not_count_as_nesting(name: str) -> None:
     ],
 )
 def test_what_only_looks_like_a_drawing_still_counts(monkeypatch, page: str) -> None:
-    monkeypatch.setattr("caesura.tools.search.reading.html.LexborHTMLParser", None)
+    monkeypatch.setattr("caesura.tools.search.reading.LexborHTMLParser", None)
     with pytest.raises(ReadError, match="nest deeper"):
         read("x.html", page)
 

@@ -4,10 +4,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caesura.tools.search.hit import Hit
-from caesura.tools.search.results import CHARACTERS_PER_TOKEN, MAX_HEAD_CHARACTERS, results_text
-from caesura.tools.search.snippet import snippet
-from caesura.tools.search.words import MAX_QUERY_CHARACTERS, MAX_WORDS, clean, words_of
+from caesura.tools.search.results import (
+    CHARACTERS_PER_TOKEN,
+    MAX_HEAD_CHARACTERS,
+    MAX_QUERY_CHARACTERS,
+    MAX_WORDS,
+    Hit,
+    clean,
+    results_text,
+    snippet,
+    words_of,
+)
 
 LONG = "Nothing here. " * 40 + "The oak bears acorns. It is hard. " + "More of nothing. " * 40
 

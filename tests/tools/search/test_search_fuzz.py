@@ -8,14 +8,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from caesura.tools.search.backends.with_tantivy import TantivyIndex
-from caesura.tools.search.backends.with_tantivy import build as build_tantivy
-from caesura.tools.search.backends.with_tantivy import load as load_tantivy
-from caesura.tools.search.bundled import bundled_corpus
-from caesura.tools.search.corpus.reader import search_now
-from caesura.tools.search.corpus.store import open_to_read
-from caesura.tools.search.results import results_text
-from caesura.tools.search.words import words_of
+from caesura.tools.search.corpus import bundled_corpus, open_to_read, search_now
+from caesura.tools.search.results import results_text, words_of
+from caesura.tools.search.with_tantivy import TantivyIndex
+from caesura.tools.search.with_tantivy import build as build_tantivy
+from caesura.tools.search.with_tantivy import load as load_tantivy
 
 TOKENS = 300
 

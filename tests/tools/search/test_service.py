@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caesura.tools.net import HttpClient, HttpRefused
-from caesura.tools.search.backends.cache import Cache
-from caesura.tools.search.backends.service import Service, at
+from caesura.tools.search.cache import Cache
+from caesura.tools.search.service import Service, at
 from caesura.tools.search.settings import HttpSettings
 
 

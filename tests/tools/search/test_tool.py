@@ -9,8 +9,7 @@ import pytest
 from caesura.tools import Dispatcher, Registry, ToolCall
 from caesura.tools.config.toolset import Toolset
 from caesura.tools.result import ToolResult
-from caesura.tools.search.bundled import ARTICLES
-from caesura.tools.search.corpus import Corpus, corpus_path
+from caesura.tools.search.corpus import ARTICLES, Corpus, corpus_path
 from caesura.tools.services import Services, SetupError
 
 
@@ -92,7 +91,7 @@ async def test_the_corpus_brought_along_follows_what_is_installed(services, monk
     other = services.data / "articles"
     other.mkdir()
     (other / "only.md").write_text("# Only\n\nOak again.")
-    monkeypatch.setattr("caesura.tools.search.bundled.ARTICLES", other)
+    monkeypatch.setattr("caesura.tools.search.corpus.ARTICLES", other)
     assert (await ask(services, "oak")).content == "[1] Only (only.md)\nOak again."
     assert (await ask(services, "tungsten")).content == "no results for 'tungsten'"
 

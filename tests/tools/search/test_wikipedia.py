@@ -9,9 +9,9 @@ import pytest
 from aiohttp import web
 
 from caesura.tools.net import HttpClient, HttpRefused, HttpUnavailable
-from caesura.tools.search.backends.cache import Cache
-from caesura.tools.search.backends.wikipedia import Wikipedia, user_agent
+from caesura.tools.search.cache import Cache
 from caesura.tools.search.settings import WikipediaSettings
+from caesura.tools.search.wikipedia import Wikipedia, user_agent
 
 PAGES = {
     7: ("Oak", "An oak is a tree of the genus Quercus."),
@@ -168,7 +168,7 @@ def test_the_address_follows_the_language(tmp_path: Path) -> None:
 
 
 async def test_the_cache_forgets(tmp_path: Path) -> None:
-    from caesura.tools.search.hit import Hit
+    from caesura.tools.search.results import Hit
 
     now = 1000.0
     cache = Cache(tmp_path / "d" / "c.sqlite", 60, max_answers=3, clock=lambda: now)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caesura.tools.artifacts import ArtifactStore
-from caesura.tools.speech.sound import SpeechError, measured, save_sound
+from caesura.tools.speech.speak import SpeechError, measured, save_sound
 
 
 def recorded(frames=11_025, rate=22_050, channels=1):

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caesura.tools.services import SetupError
-from caesura.tools.speech.sound import SpeechError
-from caesura.tools.speech.speak import MAX_CHARACTERS, checked_voice, spoken_text
+from caesura.tools.speech.speak import MAX_CHARACTERS, SpeechError, checked_voice, spoken_text
 from tests.tools.speech.voices import make_voice
 
 SAVED = re.compile(r"Saved as /artifacts/[0-9a-f]{24}\.wav: WAV sound, (\d+\.\d) s\.")

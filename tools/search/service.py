@@ -8,13 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from caesura.tools.config.env_vars import with_variables
 from caesura.tools.net import HttpClient, HttpRefused, checked_url
-from caesura.tools.search.backends.cache import Cache
-from caesura.tools.search.hit import Hit
+from caesura.tools.search.cache import Cache
+from caesura.tools.search.results import MAX_TEXT_CHARACTERS, Hit, clean
 from caesura.tools.search.settings import HttpSettings
-from caesura.tools.search.snippet import MAX_TEXT_CHARACTERS
-from caesura.tools.search.words import clean
+from caesura.tools.services import with_variables
 
 _BLANK = re.compile(r"\{(query|limit)\}")
 

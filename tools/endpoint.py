@@ -3,8 +3,7 @@
 import os
 from typing import Any
 
-from caesura.tools.net import HttpClient, Reply, checked_url
-from caesura.tools.net.address import is_public
+from caesura.tools.net import HttpClient, Reply, checked_url, is_public
 from caesura.tools.services import Services, SetupError
 
 MAX_BYTES = 96 * 2**20

@@ -7,8 +7,8 @@ from typing import Any
 import bm25s  # type: ignore[import-untyped]
 import numpy as np
 
-from caesura.tools.search.backends.derived import Row
-from caesura.tools.search.words import split_words
+from caesura.tools.search.derived import Row
+from caesura.tools.search.results import split_words
 
 _NUMBERS = "passages.npy"
 _SCORES = "scores"

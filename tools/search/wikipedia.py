@@ -7,11 +7,9 @@ import re
 from typing import Any
 
 from caesura.tools.net import USER_AGENT, HttpClient, HttpRefused, HttpUnavailable, checked_url
-from caesura.tools.search.backends.cache import Cache
-from caesura.tools.search.hit import Hit
+from caesura.tools.search.cache import Cache
+from caesura.tools.search.results import MAX_TEXT_CHARACTERS, Hit, plain
 from caesura.tools.search.settings import WikipediaSettings
-from caesura.tools.search.snippet import MAX_TEXT_CHARACTERS
-from caesura.tools.search.words import plain
 
 MAX_LAG_SECONDS = 5
 """A wiki whose replicas lag by more than this asks programs to wait."""

@@ -1,14 +1,13 @@
 """The back ends of the search tool, by name."""
 
 from caesura.tools.net import USER_AGENT, HttpClient
-from caesura.tools.search.backends.cache import Cache
-from caesura.tools.search.backends.derived import Derived
-from caesura.tools.search.backends.service import Service
-from caesura.tools.search.backends.wikipedia import Wikipedia, user_agent
-from caesura.tools.search.bundled import corpus_to_search
-from caesura.tools.search.corpus import Reader
-from caesura.tools.search.hit import Backend
+from caesura.tools.search.cache import Cache
+from caesura.tools.search.corpus import Reader, corpus_to_search
+from caesura.tools.search.derived import Derived
+from caesura.tools.search.results import Backend
+from caesura.tools.search.service import Service
 from caesura.tools.search.settings import Settings
+from caesura.tools.search.wikipedia import Wikipedia, user_agent
 from caesura.tools.services import Services, SetupError, require
 
 _CONNECTIONS = 2

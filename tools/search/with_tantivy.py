@@ -5,8 +5,8 @@ from pathlib import Path
 
 import tantivy
 
-from caesura.tools.search.backends.derived import Row
-from caesura.tools.search.corpus.reader import TITLE_WEIGHT
+from caesura.tools.search.corpus import TITLE_WEIGHT
+from caesura.tools.search.derived import Row
 
 _HEAP_BYTES = 50_000_000
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from caesura.stores.sqlite import Schema, SqliteFile, transaction
-from caesura.tools.search.hit import Hit
+from caesura.tools.search.results import Hit
 
 MAX_ANSWERS = 20_000
 _SCHEMA = Schema(

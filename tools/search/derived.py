@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Protocol
 
 from caesura.tools.search.corpus import Reader
-from caesura.tools.search.hit import Hit
-from caesura.tools.search.words import words_of
+from caesura.tools.search.results import Hit, words_of
 
 MODULES = {
-    "bm25s": "caesura.tools.search.backends.with_bm25s",
-    "tantivy": "caesura.tools.search.backends.with_tantivy",
+    "bm25s": "caesura.tools.search.with_bm25s",
+    "tantivy": "caesura.tools.search.with_tantivy",
 }
 Row = tuple[int, str, str]
 """A passage's number, title and text."""
