@@ -33,7 +33,6 @@ __all__ = [
     "ToolReturned",
     "TurnEnded",
     "Usage",
-    "UsageCount",
 ]
 
 
@@ -97,21 +96,3 @@ class RunEnded:
 
 
 RunEvent = Event | ToolReported | ToolReturned | RunEnded
-
-
-@dataclass(slots=True)
-class UsageCount:
-    """Adds up the usage of events; `total` is the sum so far."""
-
-    total: Usage = field(default_factory=Usage)
-
-    def take(self, event: RunEvent) -> None:
-        """Count a call, malformed or not, and the tokens of a turn at its end."""
-        match event:
-            case CallFinished() | CallMalformed():
-                self.total += Usage(calls=1)
-            case TurnEnded():
-                tokens = (event.prompt_tokens, event.completion_tokens, event.cached_tokens)
-                self.total += Usage(*tokens, turns=1, reasoning_tokens=event.reasoning_tokens)
-            case _:
-                pass

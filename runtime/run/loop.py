@@ -15,21 +15,14 @@ from typing import Literal
 from caesura.intercept.calls.events import CallFinished, CallMalformed, Event, TextDelta, TurnEnded
 from caesura.runtime.engine import EngineSession
 from caesura.runtime.errors import EngineFailed
-from caesura.runtime.events import (
-    RunEnded,
-    RunEvent,
-    ToolReported,
-    ToolReturned,
-    Usage,
-    UsageCount,
-)
-from caesura.runtime.run.limits import Budget, Clock, Limits
-from caesura.runtime.run.media import NO_PICTURES, Pictures
-from caesura.runtime.run.transcript import NAMELESS, tool_message
+from caesura.runtime.events import RunEnded, RunEvent, ToolReported, ToolReturned, Usage
+from caesura.runtime.run.context import RunContext
+from caesura.runtime.run.fold import NAMELESS, UsageCount, tool_message
+from caesura.runtime.run.limits import Budget, Clock
+from caesura.runtime.run.media import Pictures
 from caesura.scheduler.messages import Message, Sampling
 from caesura.tools.dispatcher import Dispatcher, ToolCall, ToolResult, malformed
 
-DEFAULT_LIMITS = Limits()
 _FORECAST: Literal["forecast"] = "forecast"
 _Told = asyncio.Future[ToolResult] | ToolReported | Literal["forecast"]
 MAX_REPORTS = 100
@@ -39,27 +32,16 @@ MAX_REPORTS = 100
 async def run(
     session: EngineSession,
     messages: Sequence[Message],
-    *,
     dispatcher: Dispatcher,
-    own_tools: Collection[str],
-    caller_tools: Collection[str] = (),
-    limits: Limits = DEFAULT_LIMITS,
-    sampling: Sampling | None = None,
-    pausing: bool = True,
-    pictures: Pictures = NO_PICTURES,
-    results_first: Sequence[str] = (),
+    context: RunContext,
     clock: Clock = time.monotonic,
 ) -> AsyncGenerator[RunEvent, None]:
     """Send `messages` and yield the run's events; `RunEnded` comes last.
 
-    `dispatcher` runs the calls of `own_tools`, the names in its registry. It answers a call of an
-    unknown tool with an error, which the model sees. The caller runs the calls of `caller_tools`:
-    a turn with such a call ends the run with reason `calls`, and drops its own calls.
-    `sampling` replaces the session's for every turn, unless it is None. If it requires a call, then
-    only until the model has made one. `pausing` must be as in the session's `SessionSpec`; if it is
-    False, all calls are the caller's. `pictures` shows the model those that tools make.
-    `results_first` are the ids of calls whose results come in this order, before any others: those
-    of a run that is driven again.
+    `dispatcher` runs the calls of the context's registry. It answers a call of an unknown tool with
+    an error, which the model sees. The client runs the calls of the context's `client_tools`: a
+    turn with such a call ends the run with reason `calls`, and drops its own calls. If `sampling`
+    requires a call, then only until the model has made one.
 
     The caller closes the session. The session can take another run only after a run that ended
     with `stop` or `length`. To leave early, close the iterator (`contextlib.aclosing`), which
@@ -67,18 +49,21 @@ async def run(
 
     Raises `LimitReached` after cancelling the tools, and the engine's errors.
     """
-    budget = Budget(limits, clock)
+    budget = Budget(context.limits, clock)
     usage = UsageCount()
-    order = deque(results_first)
+    order = deque(context.results_first)
+    observer, sampling = context.observer, context.sampling
     lead = ""  # text before in-line calls, whose sentence the next turn continues
     feed = messages
     while True:
-        turn = _Turn(dispatcher, own_tools, caller_tools, pausing, clock)
+        turn = _Turn(dispatcher, context, clock)
         try:
             async with aclosing(session.turn(feed, budget.begin_turn(sampling))) as events:
                 while (event := await budget.wait(anext(events, None))) is not None:
                     turn.take(event)
                     usage.take(event)
+                    if observer is not None and turn.end is event:
+                        observer.turn_ended(turn.end)
                     yield event
             budget.spend(turn.completion_tokens)
             if (ended := turn.ended(lead, usage.total)) is not None:
@@ -86,12 +71,27 @@ async def run(
                 yield ended
                 return
             while turn.waiting:
-                yield await budget.wait(turn.next_of_tools(session, order))
+                told = await budget.wait(turn.next_of_tools(session, order))
+                if observer is not None and isinstance(told, ToolReturned):
+                    observer.tool_returned(told)
+                yield told
             sampling = _after_a_call(sampling)
             lead = lead + turn.text if turn.inline else ""
-            feed = await turn.answers(pictures)
+            feed = await turn.answers(context.pictures)
         finally:
             await turn.cancel()
+
+
+def traced(
+    session: EngineSession,
+    messages: Sequence[Message],
+    dispatcher: Dispatcher,
+    context: RunContext,
+) -> AsyncGenerator[RunEvent, None]:
+    """Return the events of `run`, with spans if the context has a trace."""
+    if context.trace is None:
+        return run(session, messages, dispatcher, context)
+    return context.trace.events(run(context.trace.session(session), messages, dispatcher, context))
 
 
 def _after_a_call(sampling: Sampling | None) -> Sampling | None:
@@ -107,26 +107,24 @@ class _Turn:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        own_tools: Collection[str],
-        caller_tools: Collection[str],
-        pausing: bool,
+        context: RunContext,
         clock: Clock,
     ) -> None:
         self._dispatcher = dispatcher
-        self._own_tools = own_tools
-        self._caller_tools = caller_tools
-        self._pausing = pausing
+        self._own_tools = context.registry.names
+        self._client_tools = context.client_tools
+        self._pausing = context.pausing
         self._text: list[str] = []
         self._malformed_text: list[str] = []
         self._calls: dict[str, ToolCall] = {}
-        self._callers: list[ToolCall] = []
+        self._clients: list[ToolCall] = []
         self._tasks: list[asyncio.Task[ToolResult]] = []
         self._returned: asyncio.Queue[_Told] = asyncio.Queue()
         self._forecasts = PauseForecasts(clock)
         self._results: dict[str, ToolResult] = {}
         self._early: dict[str, ToolResult] = {}
         """Results that came before those that must come first."""
-        self._end: TurnEnded | None = None
+        self.end: TurnEnded | None = None
         self._telling: list[asyncio.Task[None]] = []
         self.inline = False
 
@@ -140,15 +138,15 @@ class _Turn:
             case CallMalformed():
                 self._take_malformed(event)
             case TurnEnded():
-                self._end = event
+                self.end = event
             case _:
                 pass
 
     def _take_call(self, event: CallFinished) -> None:
         call = ToolCall(event.call_id, event.name, event.arguments)
         self.inline = event.inline
-        if not self._pausing or self._is_callers(call.name):
-            self._callers.append(call)
+        if not self._pausing or self._is_clients(call.name):
+            self._clients.append(call)
             return
         self._calls[call.id] = call
         task = self._dispatcher.start(call, on_report=self._report, on_expect=self._expect)
@@ -164,8 +162,8 @@ class _Turn:
         answer.set_result(malformed(event.call_id, name, event.text, event.reason))
         self._returned.put_nowait(answer)
 
-    def _is_callers(self, name: str) -> bool:
-        return name in self._caller_tools and name not in self._own_tools
+    def _is_clients(self, name: str) -> bool:
+        return name in self._client_tools and name not in self._own_tools
 
     @property
     def text(self) -> str:
@@ -176,9 +174,9 @@ class _Turn:
         return self._ended().completion_tokens
 
     def _ended(self) -> TurnEnded:
-        if self._end is None:
+        if self.end is None:
             raise EngineFailed("the engine ended a turn without its last event, TurnEnded")
-        return self._end
+        return self.end
 
     def ended(self, lead: str, usage: Usage) -> RunEnded | None:
         """Return the run's end, or None if the run continues with the tools' results."""
@@ -186,8 +184,8 @@ class _Turn:
         text = lead + self.text
         if reason != "call":
             return RunEnded(reason, text, usage)
-        if self._callers:
-            return RunEnded("calls", text, usage, tuple(self._callers))
+        if self._clients:
+            return RunEnded("calls", text, usage, tuple(self._clients))
         if not self._pausing:
             # The server runs no tools here, so the model's text of a malformed call is shown.
             return RunEnded("stop", text + "".join(self._malformed_text), usage)

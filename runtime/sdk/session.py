@@ -3,16 +3,16 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Never
 
-from caesura.intercept.calls.events import CallFinished, CallMalformed
 from caesura.runtime.engine import Engine, EngineSession
 from caesura.runtime.errors import EngineFailed, UsageError
-from caesura.runtime.events import RunEnded, RunEvent, ToolReturned, Usage, UsageCount
+from caesura.runtime.events import RunEnded, RunEvent, Usage
+from caesura.runtime.run.context import Plan, RunContext, pauses_of
+from caesura.runtime.run.fold import RunFold, Transcript, asker_of, digest
 from caesura.runtime.run.limits import Limits, bounded
-from caesura.runtime.run.loop import run
+from caesura.runtime.run.loop import traced
 from caesura.runtime.run.media import (
     NO_PICTURES,
     Content,
@@ -21,21 +21,15 @@ from caesura.runtime.run.media import (
     content_of,
     count_pictures,
 )
-from caesura.runtime.run.plan import pauses_of
-from caesura.runtime.run.transcript import Transcript, asker_of, digest
-from caesura.runtime.supervision.supervisor import until_alive
 from caesura.scheduler.admission.programs import Origin
-from caesura.scheduler.media import MediaRules
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.tools.closing import AsyncClosing
 from caesura.tools.context import ToolRun
 from caesura.tools.dispatcher import Dispatcher, ToolCall, ToolResult
 from caesura.tools.people import Pending, People, PeopleError
 from caesura.tools.registry import Registry
-from caesura.tools.result import ResultLimits
 
 if TYPE_CHECKING:
-    from caesura.runtime.tracing.run import RunTrace
     from caesura.runtime.tracing.tracing import Tracing
 
 
@@ -100,15 +94,14 @@ class Session(AsyncClosing):
         self._tracing = tracing
         self._name = name
         self._parent = parent
-        self._model = ""
-        self._rules = MediaRules()
         self._pictures = NO_PICTURES
-        self._tool_run = ToolRun(asker=asker_of(user))
-        self._dispatcher = Dispatcher(registry, self._tool_run)
+        self._tools = ToolRun(asker=asker_of(user))
+        self._dispatcher = Dispatcher(registry, self._tools)
         self._transcript = Transcript(messages)
         self._engine_session: EngineSession | None = None
+        self._opened_on: tuple[Engine, SessionSpec]
+        """Of the engine's session, once there is one."""
         self._asked = 0  # how many messages began the engine session
-        self._usage = UsageCount()
         self._heard = False
         self._busy = False
         self._closed = False
@@ -116,7 +109,7 @@ class Session(AsyncClosing):
     @property
     def id(self) -> str:
         """The name by which sessions of sub-agents call this one their parent."""
-        return self._tool_run.scope.session
+        return self._tools.scope.session
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -126,7 +119,7 @@ class Session(AsyncClosing):
     @property
     def usage(self) -> Usage:
         """Totals over all ended turns of the session, including those of runs that ended early."""
-        return self._usage.total
+        return self._transcript.total
 
     @property
     def pending(self) -> tuple[Pending, ...]:
@@ -153,20 +146,13 @@ class Session(AsyncClosing):
         Raises `LimitReached`, `ContextOverflow` and `EngineFailed`. Raises `UsageError` if a run
         is under way or the session is closed, and for media that the model does not take.
         """
-        order: list[str] = []
-        returned: dict[str, tuple[ToolCall, ToolResult]] = {}
+        fold: RunFold[Never] = RunFold()
         async with aclosing(self.stream(prompt)) as events:
             async for event in events:
-                match event:
-                    case CallFinished(call_id=call_id) | CallMalformed(call_id=call_id):
-                        order.append(call_id)
-                    case ToolReturned(call=call, result=result):
-                        returned[call.id] = (call, result)
-                    case RunEnded(reason="stop" | "length" as reason):
-                        calls = tuple(returned[each] for each in order if each in returned)
-                        return Answer(event.text, reason, event.usage, calls, self.messages)
-                    case _:
-                        pass
+                fold.take(event)
+        if (ended := fold.ended) is not None and ended.reason != "calls":
+            calls = tuple((each.call, each.result) for each in fold.returned)
+            return Answer(ended.text, ended.reason, ended.usage, calls, self.messages)
         raise EngineFailed("the run ended without an answer")
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[RunEvent, None]:
@@ -179,7 +165,7 @@ class Session(AsyncClosing):
         before = len(self.messages)
         self._heard = ended = False
         try:
-            async with aclosing(self._events(prompt)) as events:
+            async with aclosing(await self._begun(prompt)) as events:
                 async for event in events:
                     self._note(event)
                     ended = isinstance(event, RunEnded)
@@ -228,61 +214,52 @@ class Session(AsyncClosing):
             )
         self._busy = True
 
-    async def _events(self, prompt: Prompt) -> AsyncGenerator[RunEvent, None]:
+    async def _begun(self, prompt: Prompt) -> AsyncGenerator[RunEvent, None]:
+        """Begin a run, in the engine's session or in a new one, and return its events."""
         self._transcript.add({"role": "user", "content": _content(prompt)})
         feed: Sequence[Message] = self.messages[-1:]
-        conversation = digest(self.messages)
         if self._engine_session is None:
-            engine = await self._engine()
-            self._model = engine.model
-            self._rules = engine.media_rules
-            self._limits = bounded(self._limits, engine.max_answer_tokens)
-            results = ResultLimits.of_model(engine.count_tokens, engine.context_tokens)
-            usable = partial(until_alive, engine)
-            self._tool_run = replace(self._tool_run, results=results, usable=usable)
-            pauses = pauses_of(self._registry)
-            asker = self._tool_run.asker
-            origin = Origin(name=self.id, parent=self._parent)
-            tools, sampling = self._registry.specs(), self._sampling
-            spec = SessionSpec(tools, sampling, pauses=pauses, owner=asker, origin=origin)
-            self._engine_session = engine.open(spec)
             feed = self.messages
-            self._asked = len(feed)
-            self._pictures = Pictures(self._rules, count_pictures(feed))
-        feed = await self._media.inlined(feed, self._rules)
+            self._engine_session = await self._opened(feed)
+        engine, spec = self._opened_on
+        plan = Plan(
+            messages=tuple(await self._media.inlined(feed, engine.media_rules)),
+            conversation=digest(self.messages),
+            user=None,
+            spec=spec,
+            sampling=self._sampling,
+            registry=self._registry,
+            client_tools=frozenset(),
+            limits=bounded(self._limits, engine.max_answer_tokens),
+        )
         if self._closed:
             raise EngineFailed("the session was closed before its run had begun")
-        engine_session, trace = self._engine_session, None
+        trace = None
         if self._tracing is not None:
-            trace = self._tracing.run(self._model, self._name, self.id)
-            engine_session = trace.session(engine_session)
-        self._dispatcher = self._dispatcher_of(conversation, trace)
-        events = run(
-            engine_session,
-            feed,
-            dispatcher=self._dispatcher,
-            own_tools=self._registry.names,
-            limits=self._limits,
-            sampling=self._sampling,
-            pictures=self._pictures,
-        )
-        if trace is not None:
-            events = trace.events(events)
-        async with aclosing(events):
-            async for event in events:
-                yield event
+            trace = self._tracing.run(engine.model, self._name, self.id)
+        context = RunContext.of(engine, plan, self._tools, self._pictures, trace)
+        # Its tools keep their resources for the session.
+        self._dispatcher = context.dispatcher()
+        return traced(self._engine_session, plan.messages, self._dispatcher, context)
 
-    def _dispatcher_of(self, conversation: str, trace: "RunTrace | None") -> Dispatcher:
-        """Return the dispatcher of a run; its tools keep their resources for the session."""
-        on_call = None if trace is None else trace.call
-        return Dispatcher(
-            self._registry, replace(self._tool_run, conversation=conversation, on_call=on_call)
+    async def _opened(self, history: Sequence[Message]) -> EngineSession:
+        """Open a session of the engine, whose first run sends the whole history."""
+        engine = await self._engine()
+        spec = SessionSpec(
+            self._registry.specs(),
+            self._sampling,
+            pauses=pauses_of(self._registry),
+            owner=self._tools.asker,
+            origin=Origin(name=self.id, parent=self._parent),
         )
+        self._opened_on = engine, spec
+        self._asked = len(history)
+        self._pictures = Pictures(engine.media_rules, count_pictures(history))
+        return engine.open(spec)
 
     def _note(self, event: RunEvent) -> None:
         self._heard = True
         self._transcript.take(event)
-        self._usage.take(event)
 
     async def _leave(self, before: int, ended: bool) -> None:
         """Complete the history, and close an engine session that differs from it."""

@@ -177,14 +177,6 @@ class RecordedRestarts:
         self._recorder.add([record.entry()])
 
 
-async def until_alive(engine: Engine) -> None:
-    """Return once the engine takes requests; raise `EngineFailed` if it never will again."""
-    try:
-        await engine.check_health()
-    except EngineFailed as error:
-        await engine.revived(error)
-
-
 class EngineLost(EngineFailed):
     """The engine has died and is not started again; the message says why."""
 

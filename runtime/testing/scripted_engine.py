@@ -34,7 +34,7 @@ from caesura.intercept.calls.events import (
     TurnEnded,
 )
 from caesura.runtime.errors import ContextOverflow, EngineFailed, UsageError
-from caesura.runtime.run.transcript import Transcript
+from caesura.runtime.run.fold import Transcript
 from caesura.runtime.testing.script import (
     Calls,
     Fail,

@@ -16,7 +16,7 @@ from caesura.intercept.calls.events import (
     TextDelta,
     TurnEnded,
 )
-from caesura.runtime.events import UsageCount
+from caesura.runtime.run.fold import UsageCount
 from caesura.runtime.tracing import conventions as names
 from caesura.runtime.tracing.content import (
     MAX_CHARACTERS,

@@ -8,6 +8,7 @@ import pytest
 from caesura.intercept.calls.events import CallFinished, TextDelta, TurnEnded
 from caesura.intercept.calls.formats import TURN_FORMATS
 from caesura.intercept.calls.watch import Verdict
+from caesura.runtime.run.context import RunContext
 from caesura.runtime.run.loop import run
 from caesura.runtime.server.api.chat_answer import Answer
 from caesura.scheduler.messages import Sampling, SessionSpec
@@ -108,14 +109,13 @@ async def test_the_client_gets_the_text_before_the_stop_text(stop: str) -> None:
     events = run(
         session,
         [{"role": "user", "content": "Trees?"}],
-        dispatcher=Dispatcher(Registry([])),
-        own_tools=[],
-        caller_tools=["search"],
-        sampling=Sampling(stop=(stop,)),
-        pausing=False,
+        Dispatcher(Registry()),
+        RunContext(
+            client_tools=frozenset({"search"}), sampling=Sampling(stop=(stop,)), pausing=False
+        ),
     )
     taken = [event async for event in events]
-    deltas = [delta for event in taken for delta in answer.take(event)]
+    deltas = [delta for event in taken for _, delta in answer.take(event)]
     assert "".join(delta["content"] for delta in deltas) == before
     assert answer.message() == {"role": "assistant", "content": before}
     assert answer.finish_reason == "stop"

@@ -12,6 +12,7 @@ from caesura.intercept.calls.formats import TURN_FORMATS, turn_format
 from caesura.intercept.calls.markers import SpelledOpeners
 from caesura.intercept.calls.watch import Verdict
 from caesura.runtime.events import RunEnded, ToolReturned
+from caesura.runtime.run.context import RunContext
 from caesura.runtime.run.loop import run
 from caesura.scheduler.messages import Sampling, SessionSpec
 from caesura.scheduler.vllm.client.parsing import turn_parser
@@ -179,15 +180,14 @@ async def test_a_run_whose_turn_ends_within_a_call_executes_nothing(name: str, r
         cut = "Action: shell\nAction Input:" + (" rm -rf /srv" if reason == "length" else "")
     engine: Any = Engine(name, stand_in(name).by_bytes(cut), reason)
     session = VllmSession(engine, SessionSpec((SHELL,)))
-    dispatcher = Dispatcher(Registry([shell]))
+    registry = Registry([shell])
     events = [
         event
         async for event in run(
             session,
             [{"role": "user", "content": "Clean up."}],
-            dispatcher=dispatcher,
-            own_tools=["shell"],
-            sampling=Sampling(),
+            Dispatcher(registry),
+            RunContext(registry, sampling=Sampling()),
         )
     ]
     assert executed == []

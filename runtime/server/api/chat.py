@@ -9,12 +9,23 @@ from starlette.requests import Request
 from starlette.types import Send
 
 from caesura.runtime.engine import ServerSplicing
-from caesura.runtime.run.plan import Plan
-from caesura.runtime.server.api.chat_answer import Answer, Chunks, Delta, answer_of, completion
+from caesura.runtime.run.context import Plan
+from caesura.runtime.server.api.chat_answer import (
+    Answer,
+    Chunks,
+    Numbered,
+    answer_of,
+    completion,
+)
 from caesura.runtime.server.api.chat_kept import KeptChat, KeptChats
 from caesura.runtime.server.api.chat_request import ChatRequest, make_plan, parse
 from caesura.runtime.server.api.chat_spliced import SplicedChat
-from caesura.runtime.server.api.decoding import Numbered, opened, pieces, side_by_side, with_sender
+from caesura.runtime.server.api.decoding import (
+    open_session,
+    side_by_side,
+    stream_pieces,
+    with_sender,
+)
 from caesura.runtime.server.delegation import Delegation
 from caesura.runtime.server.http.connection import parsed
 from caesura.runtime.server.http.counting import note_answer
@@ -72,12 +83,13 @@ class ChatCompletions:
             answers = [answer_of(plan, asked, number) for number in numbers]
             note_answer(request.scope, answers[0].id)
             async with AsyncExitStack() as sessions:
-                decoding: list[AsyncGenerator[Delta, None]] = []
+                decoding: list[AsyncGenerator[Numbered, None]] = []
                 for answer in answers:
                     own = plan.of_choice(answer.index)
-                    session = await sessions.enter_async_context(opened(state, own, answer))
-                    decoding.append(pieces(state, own, session, answer, started, sender))
-                async with aclosing(side_by_side(decoding)) as deltas:
+                    session = await sessions.enter_async_context(open_session(state, own, answer))
+                    decoding.append(stream_pieces(state, own, session, answer, started, sender))
+                streamed = decoding[0] if len(decoding) == 1 else side_by_side(decoding)
+                async with aclosing(streamed) as deltas:
                     await self._send(request, send, asked, plan, answers, deltas)
 
     async def _joined(

@@ -10,17 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from caesura.intercept.calls.events import (
-    ArgumentsDelta,
     CallFinished,
     CallMalformed,
     CallStarted,
-    ReasoningDelta,
     TextDelta,
     TokenLogprob,
 )
-from caesura.runtime.events import RunEvent
-from caesura.runtime.run.fold import RunTally
-from caesura.runtime.run.plan import Plan
+from caesura.runtime.run.context import Plan
+from caesura.runtime.run.fold import RunFold
 from caesura.runtime.server.api.chat_request import ChatRequest
 from caesura.scheduler.answers import REASONING
 from caesura.tools.people import Pending
@@ -28,9 +25,11 @@ from caesura.tools.people import Pending
 LOGPROBS = "logprobs"
 """Key in a delta of the log probabilities of its text, which a chunk has beside the delta."""
 Delta = dict[str, Any]
+Numbered = tuple[int, Delta]
+"""A delta, and the number of the choice that it belongs to."""
 
 
-class Answer:
+class Answer(RunFold[Numbered]):
     """The part of a run that the client sees.
 
     The answer shows calls of the client's tools, never calls that the server runs. The reasoning
@@ -58,6 +57,7 @@ class Answer:
         Without `reasoning`, the client does not see what the model thought. `index` is the answer's
         place among the choices of a request.
         """
+        super().__init__()
         self.id = f"chatcmpl-{uuid.uuid4().hex}"
         self.index = index
         self.created = int(time.time())
@@ -70,30 +70,28 @@ class Answer:
         self._reasoning: list[str] | None = [] if reasoning else None
         self._new_paragraph = self._new_thought = False
         self._shown: dict[str, _ShownCall] = {}
-        self._tally = RunTally()
 
-    def take(self, event: RunEvent) -> list[Delta]:
-        """Add one event; return the deltas that a stream sends for it."""
-        match event:
-            case TextDelta():
-                return self._say(event.text, event.logprobs)
-            case ReasoningDelta(text=text):
-                return self._think(text)
-            case CallStarted():
-                return [] if self._pausing else self._show(event.call_id, event.name)
-            case ArgumentsDelta(call_id=call_id, text=text) if call_id in self._shown:
-                return self._shown[call_id].extend(text)
-            case CallFinished():
-                return self._finish_call(event)
-            case CallMalformed():
-                return self._malformed_call(event)
-            case _:
-                self._tally.take(event)
-                return []
+    def _on_text(self, event: TextDelta) -> list[Numbered]:
+        return self._numbered(self._say(event.text, event.logprobs))
 
-    def cut(self) -> None:
-        """Record that a token limit ended the answer between two turns."""
-        self._tally.reason = "length"
+    def _on_reasoning(self, text: str) -> list[Numbered]:
+        return self._numbered(self._think(text))
+
+    def _on_call(self, event: CallStarted) -> list[Numbered]:
+        return [] if self._pausing else self._numbered(self._show(event.call_id, event.name))
+
+    def _on_arguments(self, call_id: str, text: str) -> list[Numbered]:
+        shown = self._shown.get(call_id)
+        return [] if shown is None else self._numbered(shown.extend(text))
+
+    def _on_finished(self, event: CallFinished) -> list[Numbered]:
+        return self._numbered(self._finish_call(event))
+
+    def _on_malformed(self, event: CallMalformed) -> list[Numbered]:
+        return self._numbered(self._malformed_call(event))
+
+    def _numbered(self, deltas: list[Delta]) -> list[Numbered]:
+        return [(self.index, delta) for delta in deltas]
 
     def _say(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> list[Delta]:
         if self._new_paragraph and text:
@@ -137,18 +135,12 @@ class Answer:
         return self._shown[event.call_id].complete(event.text)
 
     def _run_here(self, event: CallFinished | CallMalformed) -> None:
-        self._tally.called(event.call_id)
         self._new_paragraph, self._new_thought = not event.inline, True
-
-    @property
-    def leaves_calls(self) -> bool:
-        """Whether the answer ended with calls that the client will answer later."""
-        return self._tally.reason == "calls"
 
     @property
     def finish_reason(self) -> str:
         """OpenAI's `finish_reason` of the answer."""
-        if self._tally.reason == "length":
+        if self.is_cut:
             return "length"
         if not self._shown or self._forced_name in {call.name for call in self._shown.values()}:
             return "stop"  # OpenAI's also of a call that the client has chosen by its name
@@ -166,10 +158,10 @@ class Answer:
         cached tokens of resumes, which would count the same tokens repeatedly; `extension` reports
         those per resume.
         """
-        total = self._tally.total
+        total = self.total
         prompt, completion = total.prompt_tokens, total.completion_tokens
         reasoning = total.reasoning_tokens
-        for other in (each._tally for each in others):
+        for other in others:
             prompt += other.total.prompt_tokens - other.first_prompt_tokens
             completion += other.total.completion_tokens
             reasoning += other.total.reasoning_tokens
@@ -177,7 +169,7 @@ class Answer:
             "prompt_tokens": prompt,
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
-            "prompt_tokens_details": {"cached_tokens": min(self._tally.cached_tokens or 0, prompt)},
+            "prompt_tokens_details": {"cached_tokens": min(self.cached_tokens or 0, prompt)},
             "completion_tokens_details": {"reasoning_tokens": reasoning},
         }
 
@@ -189,10 +181,6 @@ class Answer:
             return {"role": "assistant", "content": text, **thought}
         calls = [call.whole() for call in self._shown.values()]
         return {"role": "assistant", "content": text or None, **thought, "tool_calls": calls}
-
-    def extension(self) -> dict[str, Any] | None:
-        """Return the server's own calls and resumes, or None if it ran no tool."""
-        return self._tally.extension()
 
 
 class _ShownCall:

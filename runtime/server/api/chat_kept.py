@@ -14,10 +14,10 @@ from contextlib import aclosing
 
 from caesura.runtime.journal.journaled_run import JournaledRun
 from caesura.runtime.journal.record import Recorded
-from caesura.runtime.run.plan import Plan
-from caesura.runtime.server.api.chat_answer import Answer, Delta, answer_of
+from caesura.runtime.run.context import Plan
+from caesura.runtime.server.api.chat_answer import Answer, Numbered, answer_of
 from caesura.runtime.server.api.chat_request import ChatRequest, make_plan, parse
-from caesura.runtime.server.api.decoding import Numbered, opened, pieces, with_sender
+from caesura.runtime.server.api.decoding import open_session, stream_pieces, with_sender
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.sender import IDEMPOTENCY_KEY, Sender
 from caesura.runtime.server.load.state import State
@@ -43,7 +43,7 @@ class KeptChat:
         self.goes_on = False
         """Whether the run was broken off here, and a later process or another server has it."""
         self._kept = kept
-        self._deltas: list[Delta] = []
+        self._deltas: list[Numbered] = []
         self._error: Exception | None = None
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -57,7 +57,7 @@ class KeptChat:
         return self._error is not None
 
     def start(
-        self, deltas: AsyncGenerator[Delta, None], expired: Callable[["KeptChat"], None]
+        self, deltas: AsyncGenerator[Numbered, None], expired: Callable[["KeptChat"], None]
     ) -> None:
         """Begin to run in a task of its own.
 
@@ -77,7 +77,7 @@ class KeptChat:
         while True:
             changed = self._changed
             while position < len(self._deltas):
-                yield 0, self._deltas[position]
+                yield self._deltas[position]
                 position += 1
             if self.has_ended:
                 if self._error is not None:
@@ -105,7 +105,7 @@ class KeptChat:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def _run(self, deltas: AsyncGenerator[Delta, None]) -> None:
+    async def _run(self, deltas: AsyncGenerator[Numbered, None]) -> None:
         try:
             async with aclosing(deltas):
                 async for delta in deltas:
@@ -218,13 +218,13 @@ class KeptChats:
         kept: JournaledRun,
         sender: Sender,
         began: float,
-    ) -> AsyncGenerator[Delta, None]:
+    ) -> AsyncGenerator[Numbered, None]:
         if kept.given_up is not None:
             raise kept.given_up
         state = self._state
         plan = with_sender(state, plan, sender)
-        async with opened(state, plan, answer, kept) as session:
-            decoding = pieces(state, plan, session, answer, began, sender, kept)
+        async with open_session(state, plan, answer, kept) as session:
+            decoding = stream_pieces(state, plan, session, answer, began, sender, kept)
             async with aclosing(decoding) as deltas:
                 async for delta in deltas:
                     yield delta

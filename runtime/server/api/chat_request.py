@@ -20,10 +20,10 @@ from pydantic import (
 )
 
 from caesura.runtime.engine import Engine
+from caesura.runtime.run.context import Plan, pauses_of
+from caesura.runtime.run.fold import digest
 from caesura.runtime.run.limits import Limits, bounded
 from caesura.runtime.run.media import MEDIA_ROLES, Content, content_of
-from caesura.runtime.run.plan import Plan, pauses_of
-from caesura.runtime.run.transcript import digest
 from caesura.runtime.server.api.fields import (
     MAX_MESSAGES,
     MAX_TOOLS,

@@ -7,31 +7,24 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
-from functools import partial
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 from caesura.intercept.calls.events import TurnEnded
 from caesura.runtime.engine import EngineSession
 from caesura.runtime.errors import LimitReached
-from caesura.runtime.events import RunEvent
+from caesura.runtime.events import RunEvent, ToolReturned
 from caesura.runtime.journal.journaled_run import JournaledRun
-from caesura.runtime.run.loop import run
+from caesura.runtime.run.context import Plan, RunContext
+from caesura.runtime.run.loop import traced
 from caesura.runtime.run.media import Pictures, count_pictures
-from caesura.runtime.run.plan import Plan
 from caesura.runtime.server.keys.key import salted
 from caesura.runtime.server.keys.sender import Sender
 from caesura.runtime.server.load.state import State
-from caesura.runtime.supervision.supervisor import until_alive
 from caesura.scheduler.messages import Message
 from caesura.tools.context import Scope, ToolRun
-from caesura.tools.dispatcher import Dispatcher
-from caesura.tools.result import ResultLimits
 
 Piece = TypeVar("Piece")
-Delta = dict[str, Any]
-Numbered = tuple[int, Delta]
-"""A delta, and the number of the choice that it belongs to."""
 
 
 class Answering(Protocol[Piece]):
@@ -68,67 +61,64 @@ def with_sender(state: State, plan: Plan, sender: Sender) -> Plan:
     return replace(plan, spec=spec)
 
 
-async def decode(
-    state: State,
-    plan: Plan,
-    session: EngineSession,
-    name: str,
-    sender: Sender,
-    kept: JournaledRun | None = None,
-) -> AsyncGenerator[RunEvent, None]:
-    """Run the plan to its end, and yield the run's events.
+@dataclass(frozen=True, slots=True)
+class _Accounts:
+    """Counts a run's turns and calls: among the metrics, for its sender's limits, for the audit."""
 
-    `name` is the id of the answer, which the traces and questions to people tell. `kept` is the
-    run's journal, if it has one. Raises what
-    `caesura.runtime.run.loop.run` raises, and `MediaRefused`.
-    """
-    rules = state.engine.media_rules
-    messages = await state.media.inlined(plan.messages, rules)
-    pictures = Pictures(rules, count_pictures(messages))
-    trace = None
-    if state.tracing is not None:
-        model = plan.spec.adapter or state.engine.model
-        trace = state.tracing.run(model, response=name, came_with=sender.trace)
-        session = trace.session(session)
-    tool_run = ToolRun(
-        Scope(name),
-        conversation=plan.conversation,
-        asker=sender.asker or ("" if kept is None else kept.asker),
-        tenant=sender.tenant,
-        usable=partial(until_alive, state.engine),
-        results=ResultLimits.of_model(state.engine.count_tokens, state.engine.context_tokens),
-        on_call=None if trace is None else trace.call,
-        log=None if kept is None else kept.calls,
-    )
-    async with Dispatcher(plan.registry, tool_run) as dispatcher:
-        state.runs.add(dispatcher, kept=kept is not None)
-        events = run(
-            session,
-            messages,
-            dispatcher=dispatcher,
-            own_tools=plan.registry.names,
-            caller_tools=plan.client_tools,
-            limits=plan.limits,
-            sampling=plan.sampling,
-            pausing=plan.spec.pausing,
-            pictures=pictures,
-            results_first=() if kept is None else kept.results_first,
-        )
-        if trace is not None:
-            events = trace.events(events)
-        async with aclosing(events):
-            async for event in events:
-                state.metrics.observe(event, plan.spec.pausing, plan.registry)
-                if state.audit is not None:
-                    state.audit.observe(event, tool_run.tenant, name, tool_run.log)
-                if isinstance(event, TurnEnded) and state.gate.quotas:
-                    tokens = event.prompt_tokens + event.completion_tokens
-                    state.gate.quotas.spend(sender, tokens)
-                yield event
+    state: State
+    plan: Plan
+    sender: Sender
+    tools: ToolRun
+
+    def turn_ended(self, turn: TurnEnded) -> None:
+        self.state.metrics.turn_ended(turn, self.plan.spec.pausing)
+        self.state.gate.quotas.spend(self.sender, turn.prompt_tokens + turn.completion_tokens)
+
+    def tool_returned(self, returned: ToolReturned) -> None:
+        self.state.metrics.tool_returned(returned, self.plan.registry)
+        if self.state.audit is not None:
+            self.state.audit.tool_returned(returned, self.tools)
 
 
 @asynccontextmanager
-async def opened(
+async def begun_run(
+    state: State,
+    plan: Plan,
+    session: EngineSession,
+    session_id: str,
+    sender: Sender,
+    kept: JournaledRun | None = None,
+) -> AsyncIterator[AsyncGenerator[RunEvent, None]]:
+    """Begin the run of a plan, and yield its events; the run ends with the context.
+
+    `session_id` is the id of the answer, which the traces and questions to people tell. `kept` is
+    the run's journal, if it has one. Raises `MediaRefused`; the events raise what
+    `caesura.runtime.run.loop.run` raises.
+    """
+    rules = state.engine.media_rules
+    messages = await state.media.inlined(plan.messages, rules)
+    tools = ToolRun(
+        Scope(session_id),
+        asker=sender.asker or ("" if kept is None else kept.asker),
+        tenant=sender.tenant,
+        log=None if kept is None else kept.calls,
+    )
+    trace = None
+    if state.tracing is not None:
+        model = plan.spec.adapter or state.engine.model
+        trace = state.tracing.run(model, response=session_id, came_with=sender.trace)
+    pictures = Pictures(rules, count_pictures(messages))
+    results_first = () if kept is None else kept.results_first
+    context = RunContext.of(state.engine, plan, tools, pictures, trace, results_first)
+    context = replace(context, observer=_Accounts(state, plan, sender, context.tools))
+    async with context.dispatcher() as dispatcher:
+        state.runs.add(dispatcher, kept=kept is not None)
+        async with aclosing(traced(session, messages, dispatcher, context)) as events:
+            yield events
+
+
+@asynccontextmanager
+async def open_session(
     state: State, plan: Plan, answer: Answering[Piece], kept: JournaledRun | None = None
 ) -> AsyncIterator[EngineSession]:
     """Open the engine's session of an answer, and close it in every case."""
@@ -143,7 +133,7 @@ async def opened(
         await asyncio.shield(session.close(follow_up=answer.leaves_calls))
 
 
-async def pieces(
+async def stream_pieces(
     state: State,
     plan: Plan,
     session: EngineSession,
@@ -157,9 +147,8 @@ async def pieces(
     `started` is the time at which the request came, by `time.monotonic`.
     """
     waiting = True
-    events = decode(state, plan, session, answer.id, sender, kept)
     try:
-        async with aclosing(events):
+        async with begun_run(state, plan, session, answer.id, sender, kept) as events:
             async for event in events:
                 for piece in answer.take(event):
                     if waiting:
@@ -175,15 +164,22 @@ async def pieces(
         await session.remember([answer.message()])
 
 
-async def side_by_side(
-    choices: Sequence[AsyncGenerator[Delta, None]],
-) -> AsyncGenerator[Numbered, None]:
-    """Yield the deltas of all choices as they come, each with its choice's number.
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """The end of one choice."""
 
-    The others begin when the first has its first delta, since its prompt is then in the prefix
+    error: BaseException | None = None
+
+
+async def side_by_side(
+    choices: Sequence[AsyncGenerator[Piece, None]],
+) -> AsyncGenerator[Piece, None]:
+    """Yield the pieces of all choices as they come.
+
+    The others begin when the first has its first piece, since its prompt is then in the prefix
     cache. An error of one choice ends all of them, and is raised.
     """
-    deltas: asyncio.Queue[Numbered | BaseException | None] = asyncio.Queue()
+    pieces: asyncio.Queue[Piece | _Ended] = asyncio.Queue()
     begun = asyncio.Event()
 
     async def decode(number: int) -> None:
@@ -191,12 +187,12 @@ async def side_by_side(
             await begun.wait()
         try:
             async with aclosing(choices[number]) as stream:
-                async for delta in stream:
+                async for piece in stream:
                     begun.set()
-                    deltas.put_nowait((number, delta))
-            deltas.put_nowait(None)
+                    pieces.put_nowait(piece)
+            pieces.put_nowait(_Ended())
         except BaseException as error:
-            deltas.put_nowait(error)
+            pieces.put_nowait(_Ended(error))
             raise
         finally:
             begun.set()
@@ -205,13 +201,13 @@ async def side_by_side(
     try:
         left = len(tasks)
         while left:
-            told = await deltas.get()
-            if isinstance(told, BaseException):
-                raise told
-            if told is None:
-                left -= 1
+            piece = await pieces.get()
+            if not isinstance(piece, _Ended):
+                yield piece
+            elif piece.error is not None:
+                raise piece.error
             else:
-                yield told
+                left -= 1
     finally:
         for task in tasks:
             task.cancel()

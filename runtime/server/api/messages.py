@@ -17,15 +17,13 @@ from starlette.types import Send
 from caesura.intercept.calls.events import (
     CallFinished,
     CallMalformed,
-    ReasoningDelta,
     TextDelta,
     TurnEnded,
 )
-from caesura.runtime.events import RunEvent
-from caesura.runtime.run.fold import RunTally
-from caesura.runtime.run.plan import Plan
+from caesura.runtime.run.context import Plan
+from caesura.runtime.run.fold import RunFold
 from caesura.runtime.server.api.chat_request import make_plan
-from caesura.runtime.server.api.decoding import opened, pieces, with_sender
+from caesura.runtime.server.api.decoding import open_session, stream_pieces, with_sender
 from caesura.runtime.server.api.messages_request import Block, MessagesRequest, answer_record, parse
 from caesura.runtime.server.delegation import Delegation
 from caesura.runtime.server.http.connection import parsed
@@ -46,7 +44,7 @@ NO_USAGE = dict.fromkeys(("cache_creation", "inference_geo", "server_tool_use", 
 """Required fields of Anthropic's usage that say nothing here."""
 
 
-class Answer:
+class Answer(RunFold[Event]):
     """The part of a run that the client sees: thinking, text, and calls of the client's tools.
 
     A call is shown once it is complete. If the server runs tools (`pausing`), the model learns of
@@ -57,6 +55,7 @@ class Answer:
     def __init__(
         self, model: str, client_tools: frozenset[str], *, pausing: bool, thinks: bool = True
     ) -> None:
+        super().__init__()
         self.id = f"msg_{uuid.uuid4().hex}"
         self._model = model
         self._client_tools = client_tools
@@ -67,33 +66,28 @@ class Answer:
         """The pieces of the block of text or thinking that is open."""
         self._open: Literal["text", "thinking"] = "text"
         self._new_paragraph = False
-        self._tally = RunTally()
         self._stop_text: str | None = None
 
-    def take(self, event: RunEvent) -> list[Event]:
-        """Add one event; return the events that a stream sends for it."""
-        match event:
-            case TextDelta(text=text):
-                return self._say(text)
-            case ReasoningDelta(text=text):
-                return self._think(text)
-            case CallFinished() if not self._pausing or event.name in self._client_tools:
-                return self._show(event)
-            case CallMalformed() if not self._pausing:
-                return self._say(event.text)
-            case CallFinished() | CallMalformed():
-                self._tally.called(event.call_id)
-                self._new_paragraph = not event.inline
-            case TurnEnded(stop_text=stop_text):
-                self._stop_text = stop_text
-                self._tally.take(event)
-            case _:
-                self._tally.take(event)
+    def _on_text(self, event: TextDelta) -> list[Event]:
+        return self._say(event.text)
+
+    def _on_reasoning(self, text: str) -> list[Event]:
+        return self._think(text)
+
+    def _on_finished(self, event: CallFinished) -> list[Event]:
+        if not self._pausing or event.name in self._client_tools:
+            return self._show(event)
+        self._new_paragraph = not event.inline
         return []
 
-    def cut(self) -> None:
-        """Record that a token limit ended the answer between two turns."""
-        self._tally.reason = "length"
+    def _on_malformed(self, event: CallMalformed) -> list[Event]:
+        if not self._pausing:
+            return self._say(event.text)
+        self._new_paragraph = not event.inline
+        return []
+
+    def _on_turn_end(self, event: TurnEnded) -> None:
+        self._stop_text = event.stop_text
 
     def _say(self, text: str) -> list[Event]:
         if not text:
@@ -164,11 +158,6 @@ class Answer:
     def _index(self) -> int:
         return len(self._content) - 1
 
-    @property
-    def leaves_calls(self) -> bool:
-        """Whether the answer ended with calls that the client will answer later."""
-        return self._tally.reason == "calls"
-
     def message(self) -> Message:
         """Return the answer as a chat message, as a later history with its blocks has it."""
         return answer_record([Block.model_validate(block) for block in self._blocks()])
@@ -205,7 +194,7 @@ class Answer:
 
     def _end(self) -> dict[str, Any]:
         """Return why the answer ended."""
-        if self._tally.reason == "length":
+        if self.is_cut:
             return {"stop_reason": "max_tokens", "stop_sequence": None}
         if any(block["type"] == "tool_use" for block in self._content):
             return {"stop_reason": "tool_use", "stop_sequence": None}
@@ -218,8 +207,8 @@ class Answer:
         Tokens that were in the KV cache when the request began count as read from a cache. Those
         that later turns found there are left out.
         """
-        total = self._tally.total
-        cached = min(self._tally.cached_tokens or 0, total.prompt_tokens)
+        total = self.total
+        cached = min(self.cached_tokens or 0, total.prompt_tokens)
         return {
             "input_tokens": total.prompt_tokens - cached,
             "cache_creation_input_tokens": 0,
@@ -229,7 +218,7 @@ class Answer:
         }
 
     def _own(self) -> dict[str, Any]:
-        ran = self._tally.extension()
+        ran = self.extension()
         return {} if ran is None else {"caesura": ran}
 
 
@@ -274,8 +263,8 @@ class Messages:
             tools = plan.client_tools
             answer = Answer(asked.model, tools, pausing=plan.spec.pausing, thinks=thinks)
             note_answer(request.scope, answer.id)
-            async with opened(state, plan, answer) as session:
-                decoding = pieces(state, plan, session, answer, started, sender)
+            async with open_session(state, plan, answer) as session:
+                decoding = stream_pieces(state, plan, session, answer, started, sender)
                 async with aclosing(decoding) as events:
                     if asked.stream:
                         await _stream(state, request, send, plan, answer, events)

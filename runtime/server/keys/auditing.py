@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from caesura.runtime.audit import AuditLog
-from caesura.runtime.events import RunEvent, ToolReturned
-from caesura.tools.context import CallLog
+from caesura.runtime.events import ToolReturned
+from caesura.tools.context import ToolRun
 from caesura.tools.people import Pending, People
 
 
@@ -19,28 +19,26 @@ class Auditing:
         self._open: set[str] = set()
         """Items that were noted as asked and not settled yet."""
 
-    def observe(
-        self, event: RunEvent, tenant: str, response: str, calls: CallLog | None = None
-    ) -> None:
-        """Note a call that the server has run, of a run under the id of its answer.
+    def tool_returned(self, returned: ToolReturned, run: ToolRun) -> None:
+        """Note a call that the server has run.
 
-        `calls` knows the calls that an earlier process has run: these are marked, since that
-        process may have noted them.
+        The log of `run` knows the calls that an earlier process has run: these are marked, since
+        that process may have noted them.
         """
-        if isinstance(event, ToolReturned):
-            call, result = event.call, event.result
-            self._log.add(
-                "call",
-                key=self._names.get(tenant, ""),
-                response=response,
-                call=call.id,
-                tool=call.name,
-                **self._log.private("arguments", call.arguments),
-                attempts=result.attempts,
-                error=result.error,
-                seconds=round(result.seconds, 3),
-                **({"earlier": True} if calls is not None and calls.result_of(call) else {}),
-            )
+        call, result = returned.call, returned.result
+        earlier = run.log is not None and run.log.result_of(call) is not None
+        self._log.add(
+            "call",
+            key=self._names.get(run.tenant, ""),
+            response=run.scope.session,
+            call=call.id,
+            tool=call.name,
+            **self._log.private("arguments", call.arguments),
+            attempts=result.attempts,
+            error=result.error,
+            seconds=round(result.seconds, 3),
+            **({"earlier": True} if earlier else {}),
+        )
 
     async def follow(self, people: People) -> None:
         """Note each question and its end, until cancelled."""

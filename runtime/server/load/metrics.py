@@ -9,7 +9,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from caesura.intercept.calls.events import FollowUpReport, TurnEnded
-from caesura.runtime.events import RunEvent, ToolReturned
+from caesura.runtime.events import ToolReturned
 from caesura.tools.limits import CallStats
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -142,19 +142,15 @@ class Metrics:
         self.requests.labels(route, str(status)).inc()
         self.duration.labels(route).observe(seconds)
 
-    def observe(self, event: RunEvent, pausing: bool, known_tools: Container[str]) -> None:
-        """Count an event of a run. Tool names that the model made up share one label."""
-        match event:
-            case TurnEnded():
-                self._observe_turn(event, pausing)
-            case ToolReturned(call=call, result=result):
-                tool = call.name if call.name in known_tools else "unknown"
-                self._tool_calls.labels(tool, result.error or "ok").inc()
-                self._tool_seconds.labels(tool).observe(result.seconds)
-            case _:
-                pass
+    def tool_returned(self, returned: ToolReturned, known_tools: Container[str]) -> None:
+        """Count a call of the server's. Tool names that the model made up share one label."""
+        call, result = returned.call, returned.result
+        tool = call.name if call.name in known_tools else "unknown"
+        self._tool_calls.labels(tool, result.error or "ok").inc()
+        self._tool_seconds.labels(tool).observe(result.seconds)
 
-    def _observe_turn(self, turn: TurnEnded, pausing: bool) -> None:
+    def turn_ended(self, turn: TurnEnded, pausing: bool) -> None:
+        """Count a turn of a run."""
         self._prompt_tokens.inc(turn.prompt_tokens)
         self._completion_tokens.inc(turn.completion_tokens)
         self._cached_tokens.inc(turn.cached_tokens)

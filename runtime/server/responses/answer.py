@@ -9,16 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from caesura.intercept.calls.events import (
-    ArgumentsDelta,
     CallFinished,
     CallMalformed,
     CallStarted,
-    ReasoningDelta,
     TextDelta,
     TurnEnded,
 )
 from caesura.runtime.events import RunEvent, ToolReturned
-from caesura.runtime.run.fold import RunTally
+from caesura.runtime.run.fold import RunFold
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.responses import ids
 from caesura.runtime.server.responses.output import (
@@ -69,7 +67,7 @@ class OpenCall:
     """Whether the client itself denied the call."""
 
 
-class Answer:
+class Answer(RunFold[Event]):
     """The output of one run or, if the run waits for approvals in between, of a part of it.
 
     `calls` are the calls of the earlier parts that have no result yet.
@@ -78,6 +76,7 @@ class Answer:
     def __init__(
         self, resource: Resource, shown: Shown, calls: dict[str, OpenCall] | None = None
     ) -> None:
+        super().__init__()
         self.resource = resource
         self.calls = {} if calls is None else calls
         self._shown = shown
@@ -91,7 +90,6 @@ class Answer:
         self._turn = self._outputs.ids.turn()
         self._turn_has_ended = calls is not None
         self._last_call_is_inline = False
-        self._tally = RunTally()
 
     # -- the stream's events ---------------------------------------------------------------------
 
@@ -110,25 +108,7 @@ class Answer:
 
     def take(self, event: RunEvent) -> list[Event]:
         """Add one event of the run; return the events that a stream sends for it."""
-        match event:
-            case TextDelta():
-                self._write(event)
-            case ReasoningDelta(text=text):
-                self._think(text)
-            case CallStarted():
-                self._start_call(event)
-            case ArgumentsDelta(call_id=call_id, text=text):
-                self._write_arguments(call_id, text)
-            case CallFinished():
-                self._finish_call(event)
-            case CallMalformed():
-                self._malformed_call(event)
-            case TurnEnded():
-                self._end_turn(event)
-            case ToolReturned():
-                self._return(event)
-            case _:
-                self._tally.take(event)
+        super().take(event)
         return self._taken()
 
     def ask(self, call_id: str, request_id: str, arguments: str) -> list[Event]:
@@ -143,13 +123,9 @@ class Answer:
         """Return the answer of the run's next part, which has the calls without a result."""
         return Answer(resource, self._shown, self.calls)
 
-    def cut(self) -> None:
-        """Record that a token limit ended the run between two turns."""
-        self._tally.reason = "length"
-
     def end(self, now: float) -> list[Event]:
         """Complete the response at the Unix time `now`; return the last events."""
-        is_cut = self._tally.reason == "length"
+        is_cut = self.is_cut
         self._close_reasoning("incomplete" if is_cut else "completed")
         if self._message is None and not len(self._outputs):
             self._message = MessageItem(self._outputs)
@@ -193,8 +169,8 @@ class Answer:
         return self.resource.public()
 
     def _final(self, kind: str) -> list[Event]:
-        self.resource.usage = usage_of(self._tally.total, self._tally.cached_tokens)
-        self.resource.extension = self._tally.extension()
+        self.resource.usage = usage_of(self.total, self.cached_tokens)
+        self.resource.extension = self.extension()
         events = self._taken()
         self.resource.output = self._outputs.records()
         return events + self._numbered([self._state(kind)])
@@ -213,7 +189,7 @@ class Answer:
 
     # -- text ------------------------------------------------------------------------------------
 
-    def _write(self, event: TextDelta) -> None:
+    def _on_text(self, event: TextDelta) -> None:
         self._turn_has_ended = False
         if self._message is None and not event.text.strip():
             self._spaces.append(event)
@@ -225,7 +201,7 @@ class Answer:
         if event.text:
             self._message.write(event.text, event.logprobs)
 
-    def _think(self, text: str) -> None:
+    def _on_reasoning(self, text: str) -> None:
         self._turn_has_ended = False
         if self._reasoning is None:
             self._close_message()
@@ -264,7 +240,7 @@ class Answer:
     def _is_clients(self, name: str) -> bool:
         return not self._shown.pausing or name in self._shown.client
 
-    def _start_call(self, event: CallStarted) -> None:
+    def _on_call(self, event: CallStarted) -> None:
         self._turn_has_ended = False
         if not self._shown.pausing:
             self._open_call(event.call_id, event.name)
@@ -288,14 +264,14 @@ class Answer:
     def _open(self, call_id: str, name: str) -> OpenCall:
         return self.calls.setdefault(call_id, OpenCall(name, "", self._turn))
 
-    def _write_arguments(self, call_id: str, text: str) -> None:
+    def _on_arguments(self, call_id: str, text: str) -> None:
         item: OutputItem | None = self._called.get(call_id)
         if item is None and call_id in self.calls:
             item = self.calls[call_id].item
         if isinstance(item, CallItem | ServerCallItem):
             item.write(text)
 
-    def _finish_call(self, event: CallFinished) -> None:
+    def _on_finished(self, event: CallFinished) -> None:
         self._turn_has_ended = False
         self._last_call_is_inline = event.inline
         if self._is_clients(event.name):
@@ -304,7 +280,7 @@ class Answer:
         else:
             self._end_arguments(event.call_id, event.name, event.arguments)
 
-    def _malformed_call(self, event: CallMalformed) -> None:
+    def _on_malformed(self, event: CallMalformed) -> None:
         self._turn_has_ended = False
         self._last_call_is_inline = event.inline
         if self._shown.pausing:
@@ -312,7 +288,7 @@ class Answer:
         elif event.call_id in self._called:
             self._called[event.call_id].close(event.text, "incomplete")
         else:
-            self._write(TextDelta(event.text))
+            self._on_text(TextDelta(event.text))
 
     def _end_arguments(self, call_id: str, name: str, arguments: str) -> None:
         call = self._open(call_id, name)
@@ -323,8 +299,7 @@ class Answer:
         if call.item is not None:
             call.item.written(arguments)
 
-    def _end_turn(self, event: TurnEnded) -> None:
-        self._tally.take(event)
+    def _on_turn_end(self, event: TurnEnded) -> None:
         if event.reason == "call" and not self._last_call_is_inline:
             self._close_message()
         if event.reason == "call":
@@ -332,11 +307,11 @@ class Answer:
         self._turn_has_ended = True
         self._turn = self._outputs.ids.turn()
 
-    def _return(self, event: ToolReturned) -> None:
+    def _on_returned(self, event: ToolReturned) -> None:
         call = self.calls.pop(event.call.id, None)
         if call is None or not self._is_shown(call.name):
-            self._tally.take(event)
             return
+        self.hide(event.call.id)
         if call.is_denied:
             return
         if call.item is None:  # its call waited for an approval

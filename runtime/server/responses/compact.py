@@ -2,15 +2,12 @@
 
 import time
 from collections.abc import Sequence
-from contextlib import aclosing
 from typing import Any
 
-from caesura.intercept.calls.events import TextDelta, TurnEnded
-from caesura.runtime.events import UsageCount
-from caesura.runtime.run.plan import Plan
-from caesura.runtime.run.transcript import digest
+from caesura.runtime.run.context import Plan
+from caesura.runtime.run.fold import Transcript, digest
 from caesura.runtime.server.api.chat_request import adapter_of
-from caesura.runtime.server.api.decoding import decode, with_sender
+from caesura.runtime.server.api.decoding import begun_run, with_sender
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.keys.sender import Sender
 from caesura.runtime.server.load.state import State
@@ -102,22 +99,17 @@ async def _summary(
         client_tools=frozenset(),
         limits=state.limits,
     )
-    text: list[str] = []
-    count = UsageCount()
-    cached = 0
+    answer = Transcript()
     plan = with_sender(state, plan, sender)
     session = state.engine.open(plan.spec)
     try:
-        async with aclosing(decode(state, plan, session, name, sender)) as events:
+        async with begun_run(state, plan, session, name, sender) as events:
             async for event in events:
-                count.take(event)
-                if isinstance(event, TextDelta):
-                    text.append(event.text)
-                elif isinstance(event, TurnEnded):
-                    cached = event.cached_tokens
+                answer.take(event)
     finally:
         await session.close()
-    return "".join(text).strip(), usage_of(count.total, cached)
+    text = answer.messages[-1]["content"] if answer.messages else ""
+    return text.strip(), usage_of(answer.total, answer.cached_tokens)
 
 
 def _is_users(item: Item) -> bool:

@@ -5,8 +5,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from caesura.runtime.run.fold import CANCELLED, tool_message
 from caesura.runtime.run.media import Content
-from caesura.runtime.run.transcript import CANCELLED, tool_message
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses import ids
 from caesura.runtime.server.responses.custom import arguments_of

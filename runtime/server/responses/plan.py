@@ -10,9 +10,9 @@ from functools import cache
 from typing import Any
 
 from caesura.runtime.engine import Engine
+from caesura.runtime.run.context import Plan, pauses_of
+from caesura.runtime.run.fold import digest
 from caesura.runtime.run.limits import Limits, bounded
-from caesura.runtime.run.plan import Plan, pauses_of
-from caesura.runtime.run.transcript import digest
 from caesura.runtime.server.api.chat_request import adapter_of, selected
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses.answer import Shown

@@ -9,18 +9,17 @@ import copy
 import json
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
-from caesura.intercept.calls.events import CallMalformed
 from caesura.runtime.engine import EngineSession
 from caesura.runtime.errors import ContextOverflow, LimitReached
-from caesura.runtime.events import RunEnded, RunEvent
+from caesura.runtime.events import RunEvent
 from caesura.runtime.journal.record import BadJournal
-from caesura.runtime.run.plan import Plan
-from caesura.runtime.run.transcript import Transcript
-from caesura.runtime.server.api.decoding import decode
+from caesura.runtime.run.context import Plan
+from caesura.runtime.run.fold import Transcript
+from caesura.runtime.server.api.decoding import begun_run
 from caesura.runtime.server.http.errors import ApiError, from_exception
 from caesura.runtime.server.keys.sender import Sender
 from caesura.runtime.server.load.state import State
@@ -129,8 +128,6 @@ class LiveRun:
         self._attended.set()
         self._started = asyncio.Event()
         self._is_cancelled = self._is_left = False
-        self._leaves_calls = False
-        self._has_malformed_call = False
         self._has_released = False
         self._asked: list[Pending] = []
         """Items that wait for a person, and whose calls were not read yet."""
@@ -341,9 +338,6 @@ class LiveRun:
             self.part.answer.cut()
 
     async def _take(self, event: RunEvent) -> None:
-        if isinstance(event, RunEnded):
-            self._leaves_calls = event.reason == "calls"
-        self._has_malformed_call |= isinstance(event, CallMalformed)
         if self.part.take(event) and self._began is not None:
             self._state.metrics.first_token.observe(time.monotonic() - self._began)
             self._began = None
@@ -388,13 +382,13 @@ class LiveRun:
         """
         self._transcript.settle()
         messages = list(self._transcript.messages[first:])
-        if self._has_malformed_call and not self._shown.pausing:
+        if self._transcript.has_malformed_call and not self._shown.pausing:
             # The response shows the text of such a call, or a call of the client.
             asked = self._transcript.messages[first : self._asked_length]
             return [*asked, *messages_of(self.part.stored().output)]
-        if self._leaves_calls and self._shown.pausing:
+        if self._transcript.leaves_calls and self._shown.pausing:
             _keep_calls_of_client(messages, self._shown.client)
-        elif self._leaves_calls:
+        elif self._transcript.leaves_calls:
             _drop_results(messages)
         return messages
 
@@ -414,7 +408,7 @@ class LiveRun:
         self.part.place.close()
         if not self._has_released:
             self._has_released = True
-            await self._decoding.close(self._leaves_calls, answers)
+            await self._decoding.close(self._transcript.leaves_calls, answers)
 
 
 def _goes_on(part: Part) -> ApiError:
@@ -455,7 +449,7 @@ class Decoding:
         self._state = state
         self._plan = plan
         self._kept = part.kept
-        self._name = part.id
+        self._session_id = part.id
         self._shortens = part.answer.resource.request.truncation == "auto"
         self._sender = sender
         self._session = self._opened(self._plan)
@@ -468,12 +462,11 @@ class Decoding:
         self, ask: Callable[[Pending], Awaitable[None]]
     ) -> AsyncGenerator[RunEvent, None]:
         """Yield the run's events; `ask` is told of items that wait for a person."""
-        async with pending_told(self._state.people, self._name, self._plan.registry, ask):
+        async with pending_told(self._state.people, self._session_id, self._plan.registry, ask):
             plan = self._plan
             while True:
-                decoding = self._decoded(plan)
                 try:
-                    async with aclosing(decoding) as events:
+                    async with self._begun(plan) as events:
                         async for event in events:
                             self._shortens = False
                             yield event
@@ -486,8 +479,9 @@ class Decoding:
                     await self._session.close()
                     self._session = self._opened(plan)
 
-    def _decoded(self, plan: Plan) -> AsyncGenerator[RunEvent, None]:
-        return decode(self._state, plan, self._session, self._name, self._sender, self._kept)
+    def _begun(self, plan: Plan) -> AbstractAsyncContextManager[AsyncGenerator[RunEvent, None]]:
+        session_id, sender = self._session_id, self._sender
+        return begun_run(self._state, plan, self._session, session_id, sender, self._kept)
 
     def _shortened(self, plan: Plan) -> Plan | None:
         """Return the plan with fewer messages, or None if the run must not be tried again."""

@@ -18,6 +18,7 @@ from caesura.runtime.events import (
     TurnEnded,
     Usage,
 )
+from caesura.runtime.run.context import RunContext
 from caesura.runtime.run.loop import MAX_REPORTS, run
 from caesura.runtime.testing import ScriptedEngine, call, calls, fail, inline, malformed, say
 from caesura.scheduler.messages import SessionSpec
@@ -60,16 +61,11 @@ class Gate:
 
 
 def start(engine: ScriptedEngine, tools: Sequence[Tool], *, pausing: bool = True, **options):
-    """Begin a run on a new session; `options` go to the loop."""
+    """Begin a run on a new session; `options` go to its context."""
     registry = Registry(tools)
-    return run(
-        engine.open(SessionSpec(registry.specs(), pausing=pausing)),
-        ASK,
-        dispatcher=Dispatcher(registry),
-        own_tools=registry.names,
-        pausing=pausing,
-        **options,
-    )
+    session = engine.open(SessionSpec(registry.specs(), pausing=pausing))
+    context = RunContext(registry, pausing=pausing, **options)
+    return run(session, ASK, Dispatcher(registry), context)
 
 
 async def collect(engine: ScriptedEngine, tools: Sequence[Tool] = (), **options) -> list[RunEvent]:
@@ -187,7 +183,7 @@ async def test_a_malformed_call_among_good_ones_keeps_its_place():
 
 async def test_an_unknown_tool_is_an_error_for_the_model():
     engine = ScriptedEngine([call("treble", n=1), say("I cannot.")])
-    events = await collect(engine, [double], caller_tools=["other"])
+    events = await collect(engine, [double], client_tools={"other"})
     [returned] = [event for event in events if isinstance(event, ToolReturned)]
     assert returned.result.error == "unknown_tool"
     assert "double" in answers(engine)[0]
@@ -210,7 +206,7 @@ async def test_invalid_arguments_are_an_error_for_the_model():
 
 async def test_calls_of_the_callers_tools_end_the_run():
     engine = ScriptedEngine([calls(call("ask_user", q="Why?"), text="One moment.")])
-    events = await collect(engine, [double], caller_tools=["ask_user"])
+    events = await collect(engine, [double], client_tools={"ask_user"})
     ended = events[-1]
     assert (ended.reason, ended.text) == ("calls", "One moment.")
     assert [(c.id, c.name, c.arguments) for c in ended.calls] == [
@@ -227,7 +223,7 @@ async def test_own_calls_of_a_turn_with_the_callers_are_cancelled():
             await gate.entered.wait()
 
     engine = ScriptedEngine([calls(call("wait"), call("ask_user"))], pace=pace)
-    events = await collect(engine, [gate.tool], caller_tools=["ask_user"])
+    events = await collect(engine, [gate.tool], client_tools={"ask_user"})
     assert gate.cancelled
     assert not any(isinstance(event, ToolReturned) for event in events)
     assert [c.name for c in events[-1].calls] == ["ask_user"]
@@ -235,7 +231,7 @@ async def test_own_calls_of_a_turn_with_the_callers_are_cancelled():
 
 async def test_own_and_callers_calls_in_different_turns():
     engine = ScriptedEngine([call("double", n=4), call("ask_user")])
-    events = await collect(engine, [double], caller_tools=["ask_user"])
+    events = await collect(engine, [double], client_tools={"ask_user"})
     assert events[-1].reason == "calls"
     assert events[-1].usage.turns == 2
 
@@ -324,7 +320,7 @@ async def test_a_turn_without_an_end_is_the_engines_failure():
         async def close(self):
             pass
 
-    events = run(Mute(), ASK, dispatcher=Dispatcher(Registry()), own_tools=())
+    events = run(Mute(), ASK, Dispatcher(Registry()), RunContext())
     with pytest.raises(EngineFailed, match="ended a turn without"):
         async for _ in events:
             pass

@@ -6,6 +6,7 @@ import pytest
 
 from caesura.runtime.errors import LimitReached, UsageError
 from caesura.runtime.events import RunEnded, TurnEnded
+from caesura.runtime.run.context import RunContext
 from caesura.runtime.run.limits import Budget, Limits
 from caesura.runtime.run.loop import run
 from caesura.runtime.testing import ScriptedEngine, call, say
@@ -33,17 +34,9 @@ async def double(n: int) -> int:
 
 def start(engine, limits, *, tools=(double,), sampling=Sampling(), **options):  # noqa: B008
     registry = Registry(tools)
-    dispatcher = Dispatcher(registry)
     session = engine.open(SessionSpec(sampling=sampling or Sampling()))
-    return run(
-        session,
-        ASK,
-        dispatcher=dispatcher,
-        own_tools=registry.names,
-        limits=limits,
-        sampling=sampling,
-        **options,
-    )
+    context = RunContext(registry, limits=limits, sampling=sampling)
+    return run(session, ASK, Dispatcher(registry), context, **options)
 
 
 async def drain(events):
@@ -102,7 +95,7 @@ async def test_max_tokens_needs_sampling():
 async def test_without_a_token_limit_the_sessions_sampling_stands():
     engine = ScriptedEngine([say("x")])
     session = engine.open(SessionSpec(sampling=Sampling(seed=7)))
-    await drain(run(session, ASK, dispatcher=Dispatcher(Registry()), own_tools=()))
+    await drain(run(session, ASK, Dispatcher(Registry()), RunContext()))
     assert session.samplings == [Sampling(seed=7)]
 
 

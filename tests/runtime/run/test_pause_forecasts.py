@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from caesura.runtime.run.context import RunContext
 from caesura.runtime.run.loop import PauseForecasts, run
 from caesura.runtime.testing import ScriptedEngine, call, calls, say
 from caesura.scheduler.messages import SessionSpec
@@ -20,8 +21,8 @@ async def told(script: list[object], *tools: Tool) -> list[float]:
     events = run(
         session,
         ASK,
-        dispatcher=Dispatcher(registry),
-        own_tools=registry.names,
+        Dispatcher(registry),
+        RunContext(registry),
         clock=lambda: 100.0,
     )
     last = [event async for event in events][-1]
@@ -79,7 +80,7 @@ async def test_an_impossible_forecast_is_the_tools_mistake(seconds: float) -> No
     registry = Registry([foretells("slow", seconds)])
     session = engine.open(SessionSpec(registry.specs()))
     dispatcher = Dispatcher(registry)
-    events = run(session, ASK, dispatcher=dispatcher, own_tools=registry.names)
+    events = run(session, ASK, dispatcher, RunContext(registry))
     returned = [e.result for e in [event async for event in events] if hasattr(e, "result")]
     assert "expected seconds must be positive and finite" in returned[0].content
     assert session.expected_pauses == []

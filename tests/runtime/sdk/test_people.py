@@ -12,7 +12,7 @@ import pytest
 
 from caesura.intercept.pause_hints import PauseHint
 from caesura.runtime.errors import UsageError
-from caesura.runtime.run.plan import pauses_of
+from caesura.runtime.run.context import pauses_of
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.tools import calculator, tool

@@ -7,8 +7,8 @@ import pytest
 
 from caesura.runtime.errors import ContextOverflow, EngineFailed, LimitReached, UsageError
 from caesura.runtime.events import RunEnded, TextDelta, TurnEnded
+from caesura.runtime.run.fold import CANCELLED
 from caesura.runtime.run.limits import Limits
-from caesura.runtime.run.transcript import CANCELLED
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.testing import (
     ScriptedEngine,

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from caesura.runtime.run.transcript import digest
+from caesura.runtime.run.fold import digest
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.tools import tool

@@ -6,13 +6,13 @@ from contextlib import suppress
 import pytest
 
 from caesura.runtime.errors import EngineFailed
+from caesura.runtime.run.context import until_alive
 from caesura.runtime.supervision.readiness import Phase, Readiness
 from caesura.runtime.supervision.supervisor import (
     EngineLost,
     EngineProcess,
     RestartRules,
     Supervisor,
-    until_alive,
 )
 from caesura.runtime.testing import ScriptedEngine
 from caesura.scheduler.messages import SessionSpec
