@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from caesura.runtime.cli.simulate.progress import watching
-from caesura.scheduler.slo import Slo
+from caesura.scheduler.policy.slo import Slo
 from caesura.simulator.policy import parse_policy
 from caesura.simulator.report.grids import Grid, service_grids
 from caesura.simulator.report.measures import BY_NAME

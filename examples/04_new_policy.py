@@ -3,8 +3,8 @@
     python examples/04_new_policy.py
 
 A ranking gives every request that queues a score, and the smallest goes first. It sees numbers
-only (`caesura.scheduler.rank.view`). Here the requests with the least left to compute go first,
-but nobody waits for ever. The scheduler that serves is run with it on a simulated GPU.
+only (`caesura.scheduler.policy.ranking`). Here the requests with the least left to compute go
+first, but nobody waits for ever. The scheduler that serves is run with it on a simulated GPU.
 
 To serve with it, in the folder of `my_module.py`:
 `caesura serve --ranking my_module.LeastWorkFirst:worth=20`.
@@ -12,7 +12,7 @@ To serve with it, in the folder of `my_module.py`:
 
 from dataclasses import dataclass
 
-from caesura.scheduler.rank.view import Queued, QueueView, Score
+from caesura.scheduler.policy.ranking import Queued, QueueView, Score
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from caesura.intercept.calls.events import Event
 from caesura.runtime.errors import EngineFailed
 from caesura.scheduler.answers import FollowUp
-from caesura.scheduler.media import MediaRules
-from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.scheduler.messages import MediaRules, Message, Sampling, SessionSpec
 from caesura.scheduler.revival import Revival
 from caesura.scheduler.session_log import SessionLog
 

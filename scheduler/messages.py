@@ -1,12 +1,12 @@
-"""The runtime's input to an engine: messages, sampling settings, and the spec of a session."""
+"""What the runtime gives an engine: messages, media, sampling settings, and specs of sessions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from caesura.intercept.pause_hints import PauseHint
-from caesura.scheduler.admission.programs import NO_ORIGIN, Origin
 from caesura.scheduler.errors import UsageError
+from caesura.scheduler.programs import NO_ORIGIN, Origin
 
 Message = Mapping[str, Any]
 """A chat message in OpenAI's shape: role, content, tool_calls, tool_call_id."""
@@ -127,3 +127,72 @@ def callable_tools(spec: SessionSpec, sampling: Sampling) -> list[ToolSpec]:
     """Return the tools of a session that a turn with these settings may call."""
     names = sampling.calls.names if sampling.calls is not None else None
     return [tool for tool in spec.tools if names is None or tool["function"]["name"] in names]
+
+
+MEDIA_KINDS: Mapping[str, str] = {
+    "image_url": "image",
+    "audio_url": "audio",
+    "input_audio": "audio",
+    "video_url": "video",
+}
+"""vLLM's name of the kind of media, by the type of a content part."""
+
+Part = Mapping[str, Any]
+"""A part of a message's content: {"type": "text", "text": ...}, or a type of `MEDIA_KINDS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class MediaRules:
+    """What media an engine takes: the most of each kind in a prompt, and the domains they are from.
+
+    A kind that `limits` lacks is not taken. Without `domains`, every domain is allowed.
+    """
+
+    limits: Mapping[str, int] = field(default_factory=dict)
+    domains: tuple[str, ...] = ()
+
+
+def parts_of(content: object) -> Sequence[Part]:
+    """Return the parts of a content that is a list; a text has none."""
+    if not isinstance(content, Sequence) or isinstance(content, str):
+        return ()
+    return [part for part in content if isinstance(part, Mapping)]
+
+
+def media_in(messages: Iterable[Message]) -> Iterator[Part]:
+    """Yield the parts of messages that are no text, in order."""
+    for message in messages:
+        yield from (
+            part for part in parts_of(message.get("content")) if part["type"] in MEDIA_KINDS
+        )
+
+
+def has_media(messages: Iterable[Message]) -> bool:
+    """Return whether a message holds anything but text."""
+    return any(True for _ in media_in(messages))
+
+
+def behind_results(messages: Iterable[Message]) -> list[Message]:
+    """Return messages whose tools' results are text: a message of the user shows their media.
+
+    Some chat templates write no picture in a result.
+    """
+    made: list[Message] = []
+    shown: list[Part] = []
+    for message in [*messages, {"role": ""}]:
+        if message.get("role") != "tool" and shown:
+            made.append({"role": "user", "content": shown})
+            shown = []
+        if message.get("role") == "tool":
+            parts = parts_of(message.get("content"))
+            shown = [*shown, *(part for part in parts if part["type"] in MEDIA_KINDS)]
+            message = {**message, "content": text_of(message.get("content"))}
+        made.append(message)
+    return made[:-1]
+
+
+def text_of(content: object) -> str:
+    """Return the text of a message's content; line breaks join its text parts."""
+    if isinstance(content, str) or content is None:
+        return content or ""
+    return "\n".join(str(part.get("text", "")) for part in parts_of(content) if "text" in part)

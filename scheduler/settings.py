@@ -8,12 +8,17 @@ from typing import Any
 from caesura.intercept.calls.formats import resolve
 from caesura.intercept.kv.costs import MIN_LINK_SHARE
 from caesura.intercept.kv.handling import DEFAULT_HANDLING, HANDLINGS
-from caesura.scheduler.admission import DEFAULT_ADMISSION, make_admission
-from caesura.scheduler.admission.fair import Accounts
-from caesura.scheduler.admission.step_rules import StepRules
-from caesura.scheduler.predict import DEFAULT_PREDICTOR, make_predictor
-from caesura.scheduler.rank import DEFAULT_RANKING, make_ranking
-from caesura.scheduler.slo import EXAMPLE, Slo
+from caesura.scheduler.policy.admission import StepRules
+from caesura.scheduler.policy.names import (
+    DEFAULT_ADMISSION,
+    DEFAULT_PREDICTOR,
+    DEFAULT_RANKING,
+    make_admission,
+    make_predictor,
+    make_ranking,
+)
+from caesura.scheduler.policy.shares import Accounts
+from caesura.scheduler.policy.slo import EXAMPLE, Slo
 
 LIMITS = {
     "max_misfits": 0,
@@ -53,7 +58,7 @@ class Settings:
     predictor of lengths, pauses and calls. `length_predictor` is a directory of `caesura predict
     train`: a process beside the engine predicts the first segments of sessions from their prompts.
 
-    `slo` is an objective such as `ttft=2,tpot=0.1`, in seconds (`caesura.scheduler.slo.Slo`).
+    `slo` is an objective such as `ttft=2,tpot=0.1`, in seconds (`caesura.scheduler.policy.slo`).
     Requests that can still meet it go before those that cannot, each in the ranking's order. Then
     `max_overtaken_seconds` alone bounds how long a request is overtaken.
 

@@ -6,8 +6,7 @@ from math import inf
 from typing import Any, Literal
 
 from caesura.intercept.kv.handling import DEFAULT_HANDLING
-from caesura.scheduler.named import plain
-from caesura.scheduler.rank import DEFAULT_RANKING
+from caesura.scheduler.policy.names import DEFAULT_RANKING, plain
 from caesura.scheduler.settings import UNTOLD, Settings
 
 Engine = Literal["caesura", "stock", "stock-offload"]

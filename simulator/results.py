@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from caesura.scheduler.slo import Slo
+from caesura.scheduler.policy.slo import Slo
 
 
 @dataclass(slots=True)
@@ -115,7 +115,7 @@ class Totals:
 class RunResult:
     """One run: its inputs, the results of its sessions, the timeline and the sums.
 
-    `predictions` are rows of `caesura.scheduler.accuracy.summary.Accuracy`, if they were asked for.
+    `predictions` are rows of `caesura.scheduler.records.accuracy.Accuracy`, if they were asked for.
     `wall_seconds` is the duration of the simulation itself, and the only field in which two runs
     with the same seed differ.
 

@@ -6,7 +6,7 @@ result), decodes tokens, and waits for a tool, except after the last segment.
 
 from dataclasses import dataclass, field
 
-from caesura.scheduler.predict.words import NO_WORDS, CallWords
+from caesura.scheduler.predict.facts import NO_WORDS, CallWords
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from caesura.simulator.forecasts import Call
+from caesura.simulator.engine.clients import Call
 from caesura.simulator.machine import Machine, StepShape
 from caesura.tools.model import AnswerTimes
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from caesura.simulator.latency.machines import make_machine
 from caesura.simulator.machine import Machine
 from caesura.simulator.session import Segment, Session, Workload
-from caesura.simulator.workload.reasoning import OUTPUT, tokens_at
+from caesura.simulator.workload.conversations import OUTPUT, tokens_at
 
 EXPERT = "expert"
 """The tool under which agents ask the expert."""

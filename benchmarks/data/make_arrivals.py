@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from caesura.simulator.workload.arrivals.servegen import COLUMNS
+from caesura.simulator.workload.arrivals import COLUMNS
 from caesura.simulator.workload.reading import csv_rows, json_lines, lines
 
 AZURE_REQUESTS = 8000

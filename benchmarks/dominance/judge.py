@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from caesura.simulator.study.conduct import Made
-from caesura.simulator.study.intervals import Estimate, estimate, ratio
+from caesura.simulator.study.summary import Estimate, estimate, ratio
 
 from .cases import DEFAULT, LOW_LOAD, OTHERS, STOCK
 

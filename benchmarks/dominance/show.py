@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from caesura.simulator.report.canvas import PALETTE, name_lines, panels, to_png
-from caesura.simulator.study.intervals import Estimate, estimate
+from caesura.simulator.study.summary import Estimate, estimate
 
 from .cases import DEFAULT, OTHERS
 from .judge import GOALS, Goal, Runs, Verdict, values

@@ -4,8 +4,8 @@ import random
 
 from benchmarks.handling.workload import Segment
 from caesura.simulator.workload.draw import Shape
-from caesura.simulator.workload.papers.infercept import TABLE
-from caesura.simulator.workload.papers.infercept import Mix as Sessions
+from caesura.simulator.workload.papers import INFERCEPT_TOOLS as TABLE
+from caesura.simulator.workload.papers import Mix as Sessions
 
 __all__ = ["TABLE", "Mix"]
 

@@ -17,11 +17,9 @@ from dataclasses import dataclass, replace
 
 from caesura.intercept.kv.costs import CostModel
 from caesura.intercept.kv.views import Action
+from caesura.scheduler.policy.lamps import memory_over_time
+from caesura.scheduler.policy.ranking import Fcfs, Queued, QueueView, Score, Ssjf
 from caesura.scheduler.predict.forecast import Forecast
-from caesura.scheduler.rank.fcfs import Fcfs
-from caesura.scheduler.rank.lamps import memory_over_time
-from caesura.scheduler.rank.ssjf import Ssjf
-from caesura.scheduler.rank.view import Queued, QueueView, Score
 
 BUDGET = 6
 

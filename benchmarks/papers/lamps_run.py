@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from benchmarks.papers.lamps_systems import SYSTEMS
 from benchmarks.papers.run import Measured
-from caesura.simulator.study.intervals import Estimate, estimate, ratio
 from caesura.simulator.study.plan import Cell
+from caesura.simulator.study.summary import Estimate, estimate, ratio
 
 CUT_OFF = 4.0
 """A run is cut off after so many times the span of its arrivals, ..."""

@@ -8,7 +8,7 @@ from benchmarks.papers.pastfuture_watch import INTERVAL, as_record, watching
 from caesura.simulator.policy import Policy
 from caesura.simulator.results import RunResult
 from caesura.simulator.study.plan import Cell
-from caesura.simulator.workload.papers.pastfuture import DISTRIBUTIONS
+from caesura.simulator.workload.papers import DISTRIBUTIONS
 
 HERE = Path(__file__).parent
 CODE = (HERE / "pastfuture_watch.py", HERE / "pastfuture_table.py")

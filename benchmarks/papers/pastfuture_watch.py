@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from caesura.scheduler.admission import make_admission
-from caesura.scheduler.admission.peak import Peak
-from caesura.scheduler.admission.view import Batched, Gate
+from caesura.scheduler.policy.admission import Batched, Gate
+from caesura.scheduler.policy.names import make_admission
+from caesura.scheduler.policy.past_future import Peak
 from caesura.simulator.machine import BLOCK_TOKENS
 
 INTERVAL = 10

@@ -21,11 +21,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from caesura.simulator.results import RunResult
-from caesura.simulator.study.digest import digest_of, file_name
 from caesura.simulator.study.figures import Figures, figures
 from caesura.simulator.study.plan import WARM_UP, Cell
 from caesura.simulator.study.pool import Task, run_all
-from caesura.simulator.study.store import read_run
+from caesura.simulator.study.store import digest_of, file_name, read_run
 from caesura.simulator.study.work import Work, simulate_cell
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "papers"

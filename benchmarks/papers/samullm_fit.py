@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.data.make_samullm_fits import Array, Rows, held_out, read
-from caesura.simulator.latency.models import A100_80G, LLAMA_2_7B, LLAMA_2_13B, roofline
+from caesura.simulator.latency.analytic import A100_80G, LLAMA_2_7B, LLAMA_2_13B, roofline
 from caesura.simulator.latency.samullm import samullm
 from caesura.simulator.machine import LatencyModel, StepShape
 

@@ -9,7 +9,7 @@ batch has ended, which is for `answered` to say, since vLLM answers at once.
 
 from collections.abc import Sequence
 
-from caesura.scheduler.admission.view import Batched, Gate
+from caesura.scheduler.policy.admission import Batched, Gate
 from caesura.simulator.results import RunResult, SessionResult
 
 

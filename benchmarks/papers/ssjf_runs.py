@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.papers.ssjf_batches import answered
 from caesura.simulator.policy import Policy
-from caesura.simulator.predict.truth import expect
+from caesura.simulator.predict import expect
 from caesura.simulator.results import RunResult
 from caesura.simulator.study.plan import Cell
 from caesura.simulator.workload.names import make_workload

@@ -23,12 +23,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.prompt_lengths.readers import SETS, prompt_sizes, rows_of
-from caesura.scheduler.prompt_lengths.linear import Linear
+from caesura.scheduler.prompt_lengths.learner import Linear
 from caesura.scheduler.prompt_lengths.objectives import OBJECTIVES
 from caesura.scheduler.prompt_lengths.predictor import train_predictor, width_of
-from caesura.scheduler.prompt_lengths.rows import REPORT, TRAIN, Row, split, split_rule
 from caesura.scheduler.prompt_lengths.scores import explainable, order
-from caesura.scheduler.prompt_lengths.training import Plan
+from caesura.scheduler.prompt_lengths.training import REPORT, TRAIN, Plan, Row, split, split_rule
 
 CACHE = Path(".cache/prompt_lengths")
 MODELS = ("linear", "linear-few", "encoder")

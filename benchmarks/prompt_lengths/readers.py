@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from caesura.scheduler.prompt_lengths.rows import Row
+from caesura.scheduler.prompt_lengths.training import Row
 
 TAIL_CHARACTERS = 4096
 """The end of a conversation that is the prompt of its next segment."""

@@ -16,14 +16,14 @@ from statistics import fmean, quantiles
 
 from benchmarks.remaining_calls.sessions import Recorded, Turn, read
 from benchmarks.remaining_calls.stream import FEW_CALLS, Costs, Expected, Rows, play
-from caesura.scheduler.accuracy.measures import (
+from caesura.scheduler.policy.names import make_predictor
+from caesura.scheduler.predict.forecast import LONG_PAUSE_SECONDS
+from caesura.scheduler.records.accuracy import (
     calibration,
     calibration_error,
     mean_absolute_error,
     pair_accuracy,
 )
-from caesura.scheduler.predict import make_predictor
-from caesura.scheduler.predict.forecast import LONG_PAUSE_SECONDS
 
 TUNE = (0.2, 0.6)
 REPORT = (0.6, 1.0)

@@ -18,7 +18,7 @@ from statistics import fmean, quantiles
 
 from benchmarks.remaining_calls import taught
 from benchmarks.remaining_calls.sessions import Recorded, Turn, read
-from caesura.scheduler.predict.words import CallWords
+from caesura.scheduler.predict.facts import CallWords
 from caesura.simulator.engine import simulate
 from caesura.simulator.latency.machines import make_machine
 from caesura.simulator.policy import POLICIES

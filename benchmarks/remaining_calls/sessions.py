@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from caesura.scheduler.predict.facts import Facts
-from caesura.scheduler.predict.words import NO_WORDS, CallWords, WordHasher, tells_of_error
+from caesura.scheduler.predict.facts import NO_WORDS, CallWords, Facts, WordHasher, tells_of_error
 
 SPACING_SECONDS = 60.0
 SALT = b"benchmark"

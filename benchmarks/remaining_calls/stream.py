@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.remaining_calls.sessions import Recorded
-from caesura.scheduler.predict.forecast import About, Forecast, Predictor
-from caesura.scheduler.predict.mixed import forecasts_by_name
+from caesura.scheduler.predict.forecast import About, Forecast, Predictor, forecasts_by_name
 
 FEW_CALLS = 3
 

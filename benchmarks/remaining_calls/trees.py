@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from benchmarks.remaining_calls.sessions import Recorded, Turn
 from benchmarks.remaining_calls.stream import FEW_CALLS, Expected, Rows
+from caesura.scheduler.predict.facts import WORD_BUCKETS
 from caesura.scheduler.predict.forecast import LONG_PAUSE_SECONDS
-from caesura.scheduler.predict.words import WORD_BUCKETS
 
 COUNTED_HEADS = 20
 TEXT_COMPONENTS = 32

@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from functools import cache
 
-from caesura.simulator.latency.models import A100_80G, H100_80G, USED, Device
+from caesura.simulator.latency.analytic import A100_80G, H100_80G, USED, Device
 from caesura.simulator.machine import BLOCK_TOKENS
 
 CPU = "CPU core"

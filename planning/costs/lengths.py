@@ -26,8 +26,8 @@ from caesura.planning.costs.distributions import (
     weighted,
 )
 from caesura.scheduler.errors import UsageError
+from caesura.scheduler.prompt_lengths.objectives import LEVELS
 from caesura.scheduler.prompt_lengths.predictor import LengthPredictor, load_predictor
-from caesura.scheduler.prompt_lengths.spread import LEVELS
 from caesura.simulator.workload.reading import DataError, lines
 from caesura.simulator.workload.records import read_sessions
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import caesura
 from caesura.planning.costs.engine import Flops
-from caesura.simulator.latency.models import BYTES, Decoder
+from caesura.simulator.latency.analytic import BYTES, Decoder
 
 BYTES_FLAG = "--kv-cache-memory-bytes"
 BLOCKS_FLAG = "--num-gpu-blocks-override"

@@ -20,10 +20,9 @@ from caesura.planning.costs.shapes import (
     longest_of,
     read_shape,
 )
-from caesura.simulator.latency.analytic import Roofline
+from caesura.simulator.latency.analytic import BYTES, USED, Roofline, roofline
 from caesura.simulator.latency.calibrated import Calibrated
 from caesura.simulator.latency.machines import make_machine
-from caesura.simulator.latency.models import BYTES, USED, roofline
 from caesura.simulator.latency.samullm import SamuLLM, fits
 from caesura.simulator.machine import Machine
 

@@ -20,8 +20,7 @@ from caesura.intercept.calls.events import (
     TurnEnded,
 )
 from caesura.runtime.events import RunEnded, RunEvent, ToolReturned, Usage
-from caesura.scheduler.media import Part
-from caesura.scheduler.messages import Message
+from caesura.scheduler.messages import Message, Part
 
 Piece = TypeVar("Piece")
 CANCELLED = "error: cancelled: the run ended before this tool returned"

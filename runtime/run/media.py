@@ -13,8 +13,15 @@ from typing import Any
 from yarl import URL
 
 from caesura.runtime.errors import UsageError
-from caesura.scheduler.media import KINDS, MediaRules, Part, has_media, media_in, parts_of
-from caesura.scheduler.messages import Message
+from caesura.scheduler.messages import (
+    MEDIA_KINDS,
+    MediaRules,
+    Message,
+    Part,
+    has_media,
+    media_in,
+    parts_of,
+)
 from caesura.tools.artifacts import Artifact
 from caesura.tools.net import HttpClient, HttpError
 
@@ -61,7 +68,7 @@ def joined(parts: Sequence[Mapping[str, Any]]) -> Content:
 
 
 def media_part(kind: str, value: object, path: str) -> dict[str, Any]:
-    """Return a part of one of the types in `KINDS`. Raises `ValueError` for a wrong value."""
+    """Return a part of one of the types in `MEDIA_KINDS`. Raises `ValueError` for a wrong value."""
     if kind == "input_audio":
         names = ("data", "format")
         sound = value if isinstance(value, Mapping) else {}
@@ -78,10 +85,10 @@ def _part(number: int, part: object) -> dict[str, Any]:
     if not isinstance(part, Mapping) or not isinstance(part.get("type"), str):
         raise ValueError(f"part {number} must be an object whose type is a string")
     kind = part["type"]
-    if kind in KINDS:
+    if kind in MEDIA_KINDS:
         return media_part(kind, part.get(kind), f"part {number}")
     if kind not in TEXTS:
-        known = ", ".join(("text", *KINDS))
+        known = ", ".join(("text", *MEDIA_KINDS))
         raise ValueError(f"part {number} is of type {kind[:64]!r}; only {known} are supported")
     if not isinstance(part.get(kind), str):
         raise ValueError(f"part {number} must have a {kind} that is a string")
@@ -153,7 +160,7 @@ class MediaFetcher:
         for key, each in value.items():
             # The part is named, and not the field in it.
             place = path if key in _ADDRESSES else f"{path}.{key}".lstrip(".")
-            of = KINDS.get(key, kind)
+            of = MEDIA_KINDS.get(key, kind)
             if key not in _ADDRESSES or not isinstance(each, str):
                 made[key] = await self._without_addresses(each, place, rules, budget, of)
             elif not each.lstrip()[:5].lower().startswith("data:"):
@@ -196,7 +203,7 @@ def _check(messages: Sequence[Message], rules: MediaRules) -> None:
     found: Counter[str] = Counter()
     for number, message in enumerate(messages):
         for place, part in enumerate(parts_of(message.get("content"))):
-            kind = KINDS.get(part["type"])
+            kind = MEDIA_KINDS.get(part["type"])
             if kind is None:
                 continue
             found[kind] += 1
@@ -255,7 +262,7 @@ NO_PICTURES = Pictures(MediaRules())
 
 def count_pictures(messages: Iterable[Message]) -> int:
     """Return the number of pictures in messages."""
-    return sum(KINDS[part["type"]] == "image" for part in media_in(messages))
+    return sum(MEDIA_KINDS[part["type"]] == "image" for part in media_in(messages))
 
 
 def _is_seen(file: Artifact) -> bool:

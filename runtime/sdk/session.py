@@ -21,8 +21,8 @@ from caesura.runtime.run.media import (
     content_of,
     count_pictures,
 )
-from caesura.scheduler.admission.programs import Origin
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.scheduler.programs import Origin
 from caesura.tools.closing import AsyncClosing
 from caesura.tools.context import ToolRun
 from caesura.tools.dispatcher import Dispatcher, ToolCall, ToolResult

@@ -49,8 +49,7 @@ from caesura.runtime.testing.script import (
     stopped,
 )
 from caesura.scheduler.answers import Answers, history_of, length_up_to_answer
-from caesura.scheduler.media import MediaRules, has_media
-from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.scheduler.messages import MediaRules, Message, Sampling, SessionSpec, has_media
 from caesura.scheduler.revival import Revival
 from caesura.scheduler.session_log import LoggedTurn, SessionLog, TurnOutcome
 

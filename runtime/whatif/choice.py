@@ -7,9 +7,8 @@ from typing import Any
 
 from caesura.intercept.kv.handling import HANDLINGS
 from caesura.runtime.errors import UsageError
-from caesura.scheduler.admission import ADMISSIONS
 from caesura.scheduler.calibration import Calibration
-from caesura.scheduler.rank import RANKINGS
+from caesura.scheduler.policy.names import ADMISSIONS, RANKINGS
 from caesura.scheduler.settings import POLICIES
 from caesura.simulator.policy import NOT_REPLAYED, SIZES, Policy, recorded_policy
 

@@ -1,8 +1,8 @@
-"""The forecast of a session, and the interface of predictors."""
+"""The forecast of a session, and the interfaces of predictors."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from caesura.intercept.kv.pause_durations import Durations
 from caesura.scheduler.predict.facts import NO_FACTS, Facts
@@ -110,3 +110,20 @@ class Predictor(Protocol):
     def observe_abort(self, key: str) -> None:
         """Learn that a session was aborted, so that its number of calls stays unknown."""
         ...
+
+
+@runtime_checkable
+class Mixed(Protocol):
+    """A predictor that is made of others, whose forecasts can be compared with its own."""
+
+    def parts(self, about: About) -> Mapping[str, Forecast]:
+        """Return the forecasts of the predictors that it mixes, by their names."""
+        ...
+
+
+def forecasts_by_name(predictor: Predictor, about: About) -> dict[str, Forecast]:
+    """Return the forecast of a predictor, and those of its parts if it is mixed."""
+    forecasts = {predictor.name: predictor.forecast(about)}
+    if isinstance(predictor, Mixed):
+        forecasts = {**predictor.parts(about), **forecasts}
+    return forecasts

@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from caesura.intercept.kv.pause_durations import Durations
-from caesura.scheduler.predict.forecast import About, Forecast, Predictor
-from caesura.scheduler.predict.mixed import Mixed
+from caesura.scheduler.predict.forecast import About, Forecast, Mixed, Predictor
 
 T = TypeVar("T")
 

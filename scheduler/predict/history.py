@@ -9,11 +9,17 @@ from math import exp
 from typing import Any
 
 from caesura.intercept.kv.pause_durations import Durations
-from caesura.scheduler.predict.calls import PRIOR_CALLS, CallCounts, Calls
 from caesura.scheduler.predict.forecast import LONG_PAUSE_SECONDS, About, Forecast
-from caesura.scheduler.predict.kinds import MAX_KINDS, Kinds
-from caesura.scheduler.predict.lengths import WINDOW, Lengths
 from caesura.scheduler.predict.pause import PausePredictor
+from caesura.scheduler.predict.tables import (
+    MAX_KINDS,
+    PRIOR_CALLS,
+    WINDOW,
+    CallCounts,
+    Calls,
+    Kinds,
+    Lengths,
+)
 
 HORIZON_SECONDS = 60.0
 """H of E[1 - exp(-T / H)]: `Forecast.pause_discount`."""

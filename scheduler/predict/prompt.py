@@ -6,8 +6,7 @@ from math import log1p
 from typing import Protocol
 
 from caesura.intercept.kv.pause_durations import OVERDUE, Durations
-from caesura.scheduler.predict.forecast import About, Forecast, Predictor
-from caesura.scheduler.predict.mixed import forecasts_by_name
+from caesura.scheduler.predict.forecast import About, Forecast, Predictor, forecasts_by_name
 
 PROMPT = "prompt"
 """The name of the forecasts that use every answer, in records."""

@@ -14,8 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, BertModel
 
-from caesura.scheduler.prompt_lengths.learner import Loss
-from caesura.scheduler.prompt_lengths.ngrams import MAX_CHARACTERS, word_ids
+from caesura.scheduler.prompt_lengths.learner import MAX_CHARACTERS, Loss, word_ids
 from caesura.scheduler.prompt_lengths.objectives import Array
 
 HEAD_FILE = "head.safetensors"

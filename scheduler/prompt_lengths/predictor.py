@@ -10,21 +10,31 @@ from typing import Any
 import numpy as np
 
 from caesura.scheduler.errors import UsageError
-from caesura.scheduler.prompt_lengths.learner import Learner
-from caesura.scheduler.prompt_lengths.linear import Linear
-from caesura.scheduler.prompt_lengths.objectives import OBJECTIVES, class_edges, make_objective
-from caesura.scheduler.prompt_lengths.rows import (
+from caesura.scheduler.prompt_lengths.learner import Learner, Linear
+from caesura.scheduler.prompt_lengths.objectives import (
+    OBJECTIVES,
+    Lengths,
+    Spread,
+    class_edges,
+    fit_spread,
+    make_objective,
+    spread_from,
+)
+from caesura.scheduler.prompt_lengths.scores import Scores, measure
+from caesura.scheduler.prompt_lengths.training import (
     CHOOSE,
     REPORT,
     TRAIN,
+    Examples,
+    Plan,
+    Progress,
     Row,
     fingerprint,
+    outputs_of,
     split,
     split_rule,
+    train,
 )
-from caesura.scheduler.prompt_lengths.scores import Scores, measure
-from caesura.scheduler.prompt_lengths.spread import Lengths, Spread, fit_spread, spread_from
-from caesura.scheduler.prompt_lengths.training import Examples, Plan, Progress, outputs_of, train
 
 DESCRIPTION_FILE = "predictor.json"
 FORMAT = 1

@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from caesura.scheduler.prompt_lengths.objectives import Array, classes_of
-from caesura.scheduler.prompt_lengths.rows import Row
-from caesura.scheduler.prompt_lengths.spread import LEVELS, Lengths
+from caesura.scheduler.prompt_lengths.objectives import LEVELS, Array, Lengths, classes_of
+from caesura.scheduler.prompt_lengths.training import Row
 
 MAX_COMPARED = 4000
 """The largest number of outputs whose pairs are compared; more are thinned out evenly."""

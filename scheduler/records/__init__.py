@@ -13,16 +13,17 @@ from caesura.scheduler.records.parts import (
 )
 from caesura.scheduler.records.plans import PlanRecord, ProgressRecord, ReplicaRecord, StageRecord
 from caesura.scheduler.records.reading import RecordError, parse
-from caesura.scheduler.records.rest import RestRecord
-from caesura.scheduler.records.restarts import ContinuedRecord, RestartRecord
 from caesura.scheduler.records.schema import (
     KINDS,
+    ContinuedRecord,
     ForecastRecord,
     GapRecord,
     HttpRecord,
     LanesRecord,
     OpeningRecord,
     PauseRecord,
+    RestartRecord,
+    RestRecord,
     SessionRecord,
     SpanRecord,
     StepsRecord,

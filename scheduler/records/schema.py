@@ -26,23 +26,21 @@ from caesura.scheduler.records.parts import (
     WantedRow,
 )
 from caesura.scheduler.records.plans import PlanRecord, ProgressRecord, ReplicaRecord, StageRecord
-from caesura.scheduler.records.rest import RestRecord
-from caesura.scheduler.records.restarts import ContinuedRecord, RestartRecord
 
 Numbers = list[float]
 Texts = list[str]
-
-
 RequestId = Annotated[str, About("the request's id in the engine", read_by="page, export, runs")]
 SessionId = Annotated[
     str, About("the id of the session's first request", read_by="page, runs, replay")
 ]
+
 Tool = Annotated[str | None, About("the tool's name, if known", read_by="page, replay")]
 Arrival = Annotated[float | None, About("when the session arrived", "s", read_by="page, replay")]
 Given = Annotated[
     int,
     About("tokens of the segment's prompt or tool result", "tokens", read_by="page, replay"),
 ]
+
 Decoded = Annotated[int, About("tokens that the segment decoded", "tokens", read_by="page, replay")]
 Context = Annotated[int, About("the request's context", "tokens")]
 Resident = Annotated[int, About("blocks that only this request held", "blocks")]
@@ -305,6 +303,80 @@ class StepsRecord(Record):
         Numbers,
         About("what the step could take: vLLM's limit, or ours beside decoding", "tokens"),
     ] = field(default_factory=list)
+
+
+_READ = "export, metrics"
+
+
+@dataclass(frozen=True, slots=True)
+class RestRecord(Record):
+    """No request runs any more: who holds the blocks that the last step has left."""
+
+    kind: ClassVar[str] = "rest"
+    set_by: ClassVar[str] = "the scheduler, when the blocks differ from the last that it told"
+
+    at: Annotated[float, About("when it was looked at", "s", read_by="export")]
+    running_blocks: Annotated[
+        int, About("held by requests that load or are about to run", "blocks", read_by=_READ)
+    ] = 0
+    paused_blocks: Annotated[int, About("held by paused requests", "blocks", read_by=_READ)] = 0
+    free_blocks: Annotated[int, About("free", "blocks", read_by=_READ)] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RestartRecord(Record):
+    """The engine's process died or hung. What came of it is a later record with the same `at`."""
+
+    kind: ClassVar[str] = "restart"
+    set_by: ClassVar[str] = (
+        "the server, when it finds the engine dead, when a start fails, and when the engine takes "
+        "work again or is given up"
+    )
+
+    at: Annotated[
+        float,
+        About(
+            "when it died; of a hung one, when it began to be silent", "s", read_by="page, export"
+        ),
+    ]
+    why: Annotated[
+        str, About("the reason, as far as it is known", read_by="page, export, runs")
+    ] = ""
+    attempts: Annotated[
+        int, About("starts of the engine, failed ones too", read_by="page, export, runs")
+    ] = 0
+    seconds: Annotated[
+        float | None,
+        About("until it took work; null: it has not", "s", read_by="page, export, runs"),
+    ] = None
+    state: Annotated[
+        str,
+        About(
+            "`down`, `restarted` or `given up`; empty in older records, which were written once",
+            read_by="page, export, runs",
+        ),
+    ] = ""
+
+    @property
+    def outcome(self) -> str:
+        """Return the state, also of an older record."""
+        return self.state or ("given up" if self.seconds is None else "restarted")
+
+
+@dataclass(frozen=True, slots=True)
+class ContinuedRecord(Record):
+    """A session's request was lost with its engine, and the session goes on in another one."""
+
+    kind: ClassVar[str] = "continued"
+    set_by: ClassVar[str] = "the session, when it sends its tokens to the next engine"
+
+    request: Annotated[str, About("the id of the new request, without what the engine appends")]
+    lost: Annotated[str, About("the id of the lost request, without what the engine appends")]
+    at: Annotated[float, About("when the new request was sent", "s")]
+    sent: Annotated[
+        float | None,
+        About("when the lost request was sent, also one that a dead engine never had", "s"),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,10 @@ from vllm.config import (
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
 from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
+from caesura.scheduler.predict.facts import NO_WORDS, CallWords
 from caesura.scheduler.predict.forecast import Predictor
 from caesura.scheduler.predict.pause import PausePredictor
 from caesura.scheduler.vllm import CaesuraScheduler
@@ -28,14 +30,13 @@ from caesura.scheduler.vllm.engine.compose import SETTINGS_KEY, Dependencies
 from caesura.scheduler.vllm.engine.sessions.recorder import Recorder
 from caesura.simulator.engine.check import port_of
 from caesura.simulator.engine.clock import Clock
-from caesura.simulator.engine.contents import PlannedContents
 from caesura.simulator.engine.plan import Plan, cost_of
 from caesura.simulator.engine.tokens import Tokens
-from caesura.simulator.engine.transfer.connectors import connector_config, kv_spec
+from caesura.simulator.engine.transfer import connector_config, kv_spec
 from caesura.simulator.machine import Machine
 from caesura.simulator.policy import Policy
 from caesura.simulator.predict import make_predictor
-from caesura.simulator.session import Session
+from caesura.simulator.session import Segment, Session
 
 
 def build_scheduler(
@@ -149,3 +150,26 @@ def _model_config(model_tokens: int) -> ModelConfig:
             dtype="float32",
             max_model_len=model_tokens,
         )
+
+
+class PlannedContents:
+    """Looks up the words of calls and the errors of results, which the workload states."""
+
+    def __init__(self, truth: Callable[[str], Session | None]) -> None:
+        """Create it; `truth` returns the session with a key, or None if it is unknown."""
+        self._truth = truth
+
+    def words(self, session: str, calls: int, call: bytes) -> CallWords:
+        """Return the hashed words of the call that ends segment `calls`."""
+        segment = self._segment(session, calls)
+        return segment.words if segment is not None else NO_WORDS
+
+    def failed(self, session: str, calls: int, request: Request, tokens: int) -> bool:
+        """Return whether the result of the last of `calls` calls is an error."""
+        segment = self._segment(session, calls - 1)
+        return segment is not None and segment.failed
+
+    def _segment(self, session: str, index: int) -> Segment | None:
+        found = self._truth(session)
+        segments = found.segments if found is not None else ()
+        return segments[index] if 0 <= index < len(segments) else None

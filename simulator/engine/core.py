@@ -9,11 +9,11 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.outputs import ModelRunnerOutput
 
 from caesura.simulator.engine.check import check_invariants, port_of, stuck
-from caesura.simulator.engine.clients.clients import Clients
+from caesura.simulator.engine.clients import Clients
 from caesura.simulator.engine.clock import Clock
 from caesura.simulator.engine.measure import Meter
 from caesura.simulator.engine.runner import Runner
-from caesura.simulator.engine.transfer.copies import Copies, Span
+from caesura.simulator.engine.transfer import Copies, Span
 from caesura.simulator.machine import LatencyModel
 
 IDLE_SECONDS = 0.001

@@ -6,25 +6,23 @@ step is in flight at a time (no asynchronous scheduling), and scheduling takes n
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+import vllm
 from vllm.v1.core.sched.scheduler import Scheduler
 
+from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm.engine.scheduler import PausingScheduler
 from caesura.simulator.engine.build import build_scheduler
 from caesura.simulator.engine.check import port_of
-from caesura.simulator.engine.clients.clients import Clients, Peers
-from caesura.simulator.engine.clients.forecasts import Forecaster
-from caesura.simulator.engine.clients.styles import Anew, Pausing, Style
+from caesura.simulator.engine.clients import Anew, Clients, Forecaster, Pausing, Peers, Style
 from caesura.simulator.engine.clock import Clock
-from caesura.simulator.engine.core import Core, Progress, collecting_rarely
-from caesura.simulator.engine.describe import describe, rate_of
-from caesura.simulator.engine.plan import Plan, plan_for
-from caesura.simulator.engine.predictions.forecasts import ForecastRecorder
+from caesura.simulator.engine.core import IDLE_SECONDS, Core, Progress, collecting_rarely
+from caesura.simulator.engine.measure import ForecastRecorder
+from caesura.simulator.engine.plan import Plan, cost_of, plan_for
 from caesura.simulator.engine.tokens import Tokens
-from caesura.simulator.engine.transfer.copies import Copies, SwapCopies
-from caesura.simulator.engine.transfer.offload import OffloadCopies
+from caesura.simulator.engine.transfer import Copies, OffloadCopies, SwapCopies
 from caesura.simulator.machine import Machine
 from caesura.simulator.policy import Policy
 from caesura.simulator.results import RunResult
@@ -163,3 +161,47 @@ def copies_of(
     if policy.engine == "stock-offload":
         return OffloadCopies(machine, policy, clients.live)
     return SwapCopies(machine, policy, clients.live)
+
+
+def describe(
+    workload: Workload, machine: Machine, policy: Policy, plan: Plan, window: float | None
+) -> dict[str, Any]:
+    """Return the inputs that determine a run, besides its sessions and its seed.
+
+    All settings are there, with the defaults too.
+    """
+    settings = asdict(Settings.from_mapping(policy.settings)) if policy.engine == "caesura" else {}
+    cost = cost_of(machine, policy).to_wire()
+    return {
+        "policy": {
+            **_plain(policy),
+            "settings": settings,
+            "fleet": None if policy.fleet is None else asdict(policy.fleet),
+        },
+        "machine": {**_plain(machine), "latency": machine.latency.name, "cost": cost},
+        "workload": {
+            "name": workload.name,
+            "about": workload.about,
+            "sessions": len(workload.sessions),
+            "clients": workload.clients,
+        },
+        "window": window,
+        "vllm": vllm.__version__,
+        "model_tokens": plan.model_tokens,
+        "blocks": plan.blocks,
+        "host_blocks": plan.host_blocks,
+        "idle_seconds": IDLE_SECONDS,
+        "asynchronous": False,
+    }
+
+
+def _plain(record: Machine | Policy) -> dict[str, Any]:
+    return {item.name: getattr(record, item.name) for item in fields(record)}
+
+
+def rate_of(workload: Workload) -> float:
+    """Return the mean number of arrivals per second; 0.0 in a closed loop."""
+    sessions = workload.sessions
+    if workload.clients or not sessions or sessions[-1].arrival <= 0:
+        return 0.0
+    return len(sessions) / sessions[-1].arrival

@@ -8,7 +8,7 @@ from typing import Any
 
 from caesura.scheduler.vllm.engine.port import EngineState
 from caesura.scheduler.vllm.engine.port.requests import is_preempted
-from caesura.simulator.engine.clients.live import Live
+from caesura.simulator.engine.live import Live
 from caesura.simulator.engine.tokens import WORD
 from caesura.simulator.machine import StepShape
 

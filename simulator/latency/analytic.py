@@ -1,8 +1,8 @@
-"""The time of a step from the device's rates: a roofline with a smooth corner.
+"""The time of a step from the device's rates, with the shapes of published models and devices.
 
-A step reads the weights once and multiplies each token with them. The slower of the two counts, and
-near the ridge both do. Besides, a step has a base time, reads the batch's KV, and computes the
-attention of prefills.
+It is a roofline with a smooth corner. A step reads the weights once and multiplies each token with
+them. The slower of the two counts, and near the ridge both do. Besides, a step has a base time,
+reads the batch's KV, and computes the attention of prefills.
 """
 
 from dataclasses import dataclass, fields
@@ -86,3 +86,123 @@ class Roofline:
         carried = 2 * (self.devices - 1) / self.devices * tokens * self.hidden * ACTIVATION_BYTES
         once = self.reduce_seconds + carried / self.reduce_bandwidth
         return REDUCES * self.layers * once
+
+
+BYTES = 2
+"""The size of a weight and of a number in the KV cache: bfloat16 or float16."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """A decoder-only transformer whose MLP has three matrices (Llama, Vicuna, Qwen 3).
+
+    The fields are those of its `config.json`: layers, hidden size, attention heads, KV heads, head
+    size, intermediate size, vocabulary. Input and output embedding are two matrices.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    inner: int
+    vocabulary: int
+
+    @property
+    def matrices(self) -> int:
+        """Return the parameters that a token is multiplied with, including the output embedding."""
+        attention = 2 * self.hidden * self.head_size * (self.heads + self.kv_heads)
+        layer = attention + 3 * self.hidden * self.inner
+        return self.layers * layer + self.hidden * self.vocabulary
+
+    @property
+    def parameters(self) -> int:
+        """Return the parameters in memory without norms and biases, which are few."""
+        return self.matrices + self.hidden * self.vocabulary
+
+    @property
+    def kv_bytes(self) -> int:
+        """Return the bytes of a token's keys and values in all layers."""
+        return 2 * BYTES * self.layers * self.kv_heads * self.head_size
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device: usable memory in bytes, reached bytes and FLOP per second, and communication.
+
+    `base` is t0 of the roofline. `link` is the rate of the link to the host in bytes per second, in
+    both directions together. An all-reduce takes `reduce_seconds` and the time of its bytes at
+    `reduce_bandwidth`.
+    """
+
+    memory: float
+    bandwidth: float
+    flops: float
+    base: float
+    link: float
+    reduce_seconds: float = 0.0
+    reduce_bandwidth: float = inf
+
+
+USED = 0.9
+"""vLLM's `gpu_memory_utilization`."""
+
+WORKSPACE = 2e9
+"""Bytes for activations and captured graphs, assumed; see the test against what vLLM reported."""
+
+
+def kv_tokens(model: Decoder, device: Device, devices: int = 1) -> int:
+    """Return the tokens of the KV cache, which gets the memory beside weights and workspace.
+
+    Raises `ValueError` if the model does not fit.
+    """
+    left = USED * device.memory - BYTES * model.parameters / devices - WORKSPACE
+    if left <= 0:
+        raise ValueError(
+            f"the weights do not fit into {devices} x {device.memory / 1e9:g} GB: use more devices"
+        )
+    return int(left * devices / model.kv_bytes)
+
+
+def roofline(name: str, model: Decoder, device: Device, devices: int = 1) -> Roofline:
+    """Return the latency model of a model on `devices` devices."""
+    return Roofline(
+        name=name,
+        weight_bytes=BYTES * model.matrices,
+        parameters=model.matrices,
+        layers=model.layers,
+        width=model.heads * model.head_size,
+        hidden=model.hidden,
+        kv_bytes=model.kv_bytes,
+        bandwidth=device.bandwidth,
+        flops=device.flops,
+        base=device.base,
+        devices=devices,
+        reduce_seconds=device.reduce_seconds,
+        reduce_bandwidth=device.reduce_bandwidth,
+    )
+
+
+LLAMA_2_7B = Decoder(32, 4096, 32, 32, 128, 11008, 32_000)
+LLAMA_2_13B = Decoder(40, 5120, 40, 40, 128, 13824, 32_000)
+LLAMA_2_70B = Decoder(80, 8192, 64, 8, 128, 28672, 32_000)
+LLAMA_3_1_8B = Decoder(32, 4096, 32, 8, 128, 14336, 128_256)
+QWEN_3_32B = Decoder(64, 5120, 64, 8, 128, 25600, 151_936)
+
+# An 80 GB card has 79.2 GiB for its user. Both devices are assumed to reach 84 % of their peak
+# memory bandwidth, as the 40 GB card does (1.3 of 1.555 TB/s). The second factor of FLOP/s is the
+# MFU, the reached share of the peak in bfloat16 without sparsity.
+A100_80G = Device(85.0e9, 0.84 * 2.039e12, 0.65 * 312e12, 4e-3, 20e9, 15e-6, 200e9)
+"""SXM: HBM2e, PCIe 4 (20 GB/s of 32 reached); NVLink 3, assumed: 15 us and 200 of 300 GB/s.
+
+MFU and t0 are chosen for what SamuLLM's authors timed with Llama 2 7B and 13B (the execution of
+the model; see `benchmarks/papers/samullm_fit.py`): mean relative errors of 0.14 and 0.17 in
+prefills, 0.11 and 0.09 in decodes.
+"""
+
+H100_80G = Device(85.0e9, 0.84 * 3.35e12, 0.5 * 989e12, 1.5e-3, 40e9, 10e-6, 300e9)
+"""SXM: HBM3, PCIe 5 (40 GB/s of 64 reached); NVLink 4, assumed: 10 us and 300 of 450 GB/s.
+
+None of this is measured. Half of the peak FLOP/s is assumed, and half of the t0 of an A100 with
+40 GB, since vLLM now schedules a step while another one runs.
+"""

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from caesura.simulator.report.measures import GOODPUT, MEMORY, REPLICAS, SERVICE, Measure, estimated
-from caesura.simulator.study.intervals import Estimate
 from caesura.simulator.study.plan import Study
-from caesura.simulator.study.summary import Point
+from caesura.simulator.study.summary import Estimate, Point
 
 BOUND = " (bound)"
 """The mark after the name of a policy that is a bound and not a system."""

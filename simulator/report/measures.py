@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from caesura.simulator.study.intervals import Estimate
+from caesura.simulator.study.summary import Estimate
 
 Better = Literal["low", "high", ""]
 

@@ -1,6 +1,6 @@
 """Studies: many simulated runs, each saved as it ends, and their summary.
 
-`plan` defines what a study compares. `digest` names a run by everything that determines it.
-`store` keeps runs, `pool` runs them in processes, and `conduct` joins these. `figures` are the
-measures of a run; `intervals` and `summary` combine several seeds.
+`plan` defines what a study compares. `store` keeps runs in files, named by everything that
+determines them. `pool` runs them in processes, and `conduct` joins these. `figures` are the
+measures of a run, and `summary` combines several seeds.
 """

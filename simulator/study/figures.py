@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from caesura.scheduler.slo import Slo
+from caesura.scheduler.policy.slo import Slo
 from caesura.simulator.results import RunResult, SessionResult
 
 

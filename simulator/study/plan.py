@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from caesura.scheduler.errors import UsageError
-from caesura.scheduler.slo import Slo
+from caesura.scheduler.policy.slo import Slo
 from caesura.simulator.policy import Policy
 
 WARM_UP = 1 / 6

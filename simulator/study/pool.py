@@ -1,15 +1,10 @@
 """Run simulations in worker processes, which are reused since importing vLLM takes seconds."""
 
-import logging
 import multiprocessing
-import os
-import signal
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -19,9 +14,7 @@ from caesura.scheduler.errors import EngineFailed
 from caesura.simulator.study.plan import Cell
 from caesura.simulator.study.store import write_run
 from caesura.simulator.study.work import Work
-
-ENVIRONMENT = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
-"""The workers' environment: no result may depend on hashes, and each worker uses one core."""
+from caesura.simulator.workers import ENVIRONMENT, deaf_children, environment, in_a_worker
 
 POLL_SECONDS = 0.2
 NEWS_SECONDS = 0.5
@@ -73,7 +66,7 @@ def run_all(tasks: Sequence[Task], jobs: int, work: Work, watch: Watch) -> list[
     news = context.SimpleQueue()
     before = set(multiprocessing.active_children())
     with (
-        _environment(ENVIRONMENT),
+        environment(ENVIRONMENT),
         ProcessPoolExecutor(min(jobs, len(tasks)), context, _begin, (news,)) as pool,
     ):
         try:
@@ -114,42 +107,6 @@ def _await(
                 yield Failure(cell, f"{type(error).__name__}: {error}")
 
 
-@contextmanager
-def children_of_this_run() -> Iterator[None]:
-    """Start processes within that ignore Ctrl-C and whose results depend on no hashes."""
-    with _environment(ENVIRONMENT), deaf_children():
-        yield
-
-
-@contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Set variables for the processes that start within; Python reads a hash seed at its start."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
-def deaf_children() -> Iterator[None]:
-    """Block Ctrl-C in the processes that start within, which inherit the signal mask.
-
-    A terminal sends Ctrl-C to all processes, but only the parent must act on it. The parent
-    receives a pending one at the end of the block.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _end(processes: set[BaseProcess]) -> None:
     for process in processes:
         process.terminate()
@@ -167,21 +124,6 @@ def _begin(news: Any) -> None:
     global _news
     _news = news
     in_a_worker()
-
-
-def in_a_worker() -> None:
-    """Set up a process that simulates: it ends with its parent."""
-    # vLLM warns about missing parts that only a real model needs.
-    logging.getLogger("vllm").setLevel(logging.ERROR)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-
-
-def _leave_with_parent() -> None:
-    """End this worker when its parent is gone; a killed parent cannot stop its workers."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _run(work: Work, task: Task, number: int) -> None:

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from caesura.simulator.session import Session, Workload
-from caesura.simulator.workload.arrivals.timing import Span, arrivals_of
+from caesura.simulator.workload.arrivals import Span, arrivals_of
 from caesura.simulator.workload.draw import Draw, Team
 from caesura.simulator.workload.options import Options, SpecError
 from caesura.simulator.workload.sources import SOURCES

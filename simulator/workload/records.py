@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from caesura.scheduler.predict.words import NO_WORDS, CallWords
+from caesura.scheduler.predict.facts import NO_WORDS, CallWords
 from caesura.scheduler.records import (
     ForecastRecord,
     PauseRecord,

@@ -7,25 +7,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from caesura.simulator.session import Segment, Session
+from caesura.simulator.workload.conversations import chats, reasoning
 from caesura.simulator.workload.draw import Draw, reshaped
 from caesura.simulator.workload.options import Options
-from caesura.simulator.workload.papers.infercept import GROUPS, TABLE, Mix
-from caesura.simulator.workload.papers.lamps import ToolBench
-from caesura.simulator.workload.papers.pastfuture import (
+from caesura.simulator.workload.papers import (
     DISTRIBUTIONS,
     EXACT,
+    INFERCEPT_GROUPS,
+    INFERCEPT_TOOLS,
     Lengths,
+    Mix,
     Requests,
+    ToolBench,
     Uniform,
     read_lengths,
 )
-from caesura.simulator.workload.papers.ssjf import chats
-from caesura.simulator.workload.reasoning import reasoning
 from caesura.simulator.workload.records import read_sessions
 from caesura.simulator.workload.replay import Replay, read_runs
 from caesura.simulator.workload.subagents import SubAgents
 
-TOOLS = GROUPS | {name: (name,) for name in TABLE}
+TOOLS = INFERCEPT_GROUPS | {name: (name,) for name in INFERCEPT_TOOLS}
 
 
 @dataclass(frozen=True)

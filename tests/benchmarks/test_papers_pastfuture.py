@@ -5,7 +5,7 @@ import pytest
 from benchmarks.papers.pastfuture_table import ADMISSIONS, PAPER, Size, cell_of, figure_of
 from benchmarks.papers.pastfuture_table import table_run as run_table
 from benchmarks.papers.pastfuture_watch import UNUSED, Optimum, Watched, watching
-from caesura.scheduler.admission.view import Batched
+from caesura.scheduler.policy.admission import Batched
 
 
 def one(key: str, held: int, generated: int = 0) -> Batched:

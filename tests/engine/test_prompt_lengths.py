@@ -9,7 +9,7 @@ from caesura.runtime.launch import start_engine
 from caesura.runtime.sdk.agent import Agent
 from caesura.scheduler.messages import Sampling
 from caesura.scheduler.prompt_lengths.encoder import Encoder
-from caesura.scheduler.prompt_lengths.linear import Linear
+from caesura.scheduler.prompt_lengths.learner import Linear
 from caesura.scheduler.prompt_lengths.predictor import train_predictor
 from caesura.scheduler.prompt_lengths.training import Plan
 from caesura.scheduler.vllm.client.engine import VllmEngine

@@ -2,9 +2,8 @@
 
 import pytest
 
-from caesura.scheduler.predict.forecast import About
+from caesura.scheduler.predict.forecast import About, forecasts_by_name
 from caesura.scheduler.predict.history import History
-from caesura.scheduler.predict.mixed import forecasts_by_name
 from caesura.scheduler.predict.prompt import MIN_COMPARED, PROMPT, PromptLengths
 
 

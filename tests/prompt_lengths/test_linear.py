@@ -8,8 +8,13 @@ from random import Random
 import numpy as np
 import pytest
 
-from caesura.scheduler.prompt_lengths.linear import WEIGHTS_FILE, Linear
-from caesura.scheduler.prompt_lengths.ngrams import BUCKETS, features_of, word_ids
+from caesura.scheduler.prompt_lengths.learner import (
+    BUCKETS,
+    WEIGHTS_FILE,
+    Linear,
+    features_of,
+    word_ids,
+)
 from caesura.scheduler.prompt_lengths.objectives import OBJECTIVES
 from caesura.scheduler.prompt_lengths.predictor import (
     DESCRIPTION_FILE,
@@ -20,8 +25,7 @@ from caesura.scheduler.prompt_lengths.predictor import (
     train_predictor,
     width_of,
 )
-from caesura.scheduler.prompt_lengths.rows import REPORT, Row, split
-from caesura.scheduler.prompt_lengths.training import Plan
+from caesura.scheduler.prompt_lengths.training import REPORT, Plan, Row, split
 
 WORDS = {"brief": 20, "story": 400, "list": 120}
 

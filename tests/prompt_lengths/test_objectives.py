@@ -6,15 +6,13 @@ import pytest
 from caesura.scheduler.prompt_lengths.objectives import (
     BINS,
     OBJECTIVES,
-    Classes,
-    classes_of,
-    make_objective,
-)
-from caesura.scheduler.prompt_lengths.spread import (
     QUANTILES,
     Bands,
+    Classes,
     ClassSpread,
+    classes_of,
     fit_spread,
+    make_objective,
     spread_from,
 )
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from caesura.scheduler.prompt_lengths.rows import (
+from caesura.scheduler.prompt_lengths.training import (
     CHOOSE,
     PARTS,
     REPORT,

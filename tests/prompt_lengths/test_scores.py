@@ -5,9 +5,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from caesura.scheduler.prompt_lengths.rows import Row
+from caesura.scheduler.prompt_lengths.objectives import QUANTILES, Lengths
 from caesura.scheduler.prompt_lengths.scores import explainable, measure, order
-from caesura.scheduler.prompt_lengths.spread import QUANTILES, Lengths
+from caesura.scheduler.prompt_lengths.training import Row
 
 
 def test_order_counted_out() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from caesura.intercept.kv.costs import CostModel
+from caesura.scheduler.policy.names import make_ranking
+from caesura.scheduler.policy.ranking import Queued, QueueView
 from caesura.scheduler.predict.forecast import Forecast
-from caesura.scheduler.rank import make_ranking
-from caesura.scheduler.rank.view import Queued, QueueView
 
 COST = CostModel(0.01, 2e-5, 8e-5, 3e-8, 256, out_rate=100_000.0, in_rate=50_000.0)
 

@@ -8,16 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from caesura.scheduler.accuracy.measures import (
-    brier_score,
-    calibration,
-    calibration_error,
-    calibration_of_numbers,
-    pair_accuracy,
-)
-from caesura.scheduler.accuracy.outcomes import Outcome, Outcomes
-from caesura.scheduler.accuracy.summary import accuracies
-from caesura.scheduler.accuracy.window import BINS, ChanceWindow
 from caesura.scheduler.records import (
     ForecastRecord,
     PauseRecord,
@@ -26,6 +16,17 @@ from caesura.scheduler.records import (
     SessionRecord,
     parse,
 )
+from caesura.scheduler.records.accuracy import (
+    WINDOW_BINS,
+    ChanceWindow,
+    accuracies,
+    brier_score,
+    calibration,
+    calibration_error,
+    calibration_of_numbers,
+    pair_accuracy,
+)
+from caesura.scheduler.records.outcomes import Outcome, Outcomes
 
 from .steering import CALL, until_paused
 from .world import World, make_scheduler
@@ -171,14 +172,17 @@ def test_a_curve_of_numbers_has_bins_of_like_size() -> None:
 def test_a_window_forgets_and_agrees_with_the_measures() -> None:
     rng = random.Random(1)
     # Probabilities in the middle of bins, so that a bin is a tie exactly where two are equal.
-    rows = [((rng.randrange(BINS) + 0.5) / BINS, float(rng.random() < 0.4)) for _ in range(300)]
+    rows = [
+        ((rng.randrange(WINDOW_BINS) + 0.5) / WINDOW_BINS, float(rng.random() < 0.4))
+        for _ in range(300)
+    ]
     window = ChanceWindow(100)
     for predicted, actual in rows:
         window.add(predicted, actual)
     predicted, actual = [p for p, _ in rows[-100:]], [a for _, a in rows[-100:]]
     assert len(window) == 100
     assert window.auc == pytest.approx(pair_accuracy(predicted, actual))
-    curve = calibration(predicted, actual, BINS)
+    curve = calibration(predicted, actual, WINDOW_BINS)
     assert window.calibration_error == pytest.approx(calibration_error(curve))
 
 

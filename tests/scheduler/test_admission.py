@@ -9,18 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caesura.scheduler.admission import ADMISSIONS, DEFAULT_ADMISSION, make_admission
-from caesura.scheduler.admission.aggressive import Aggressive
-from caesura.scheduler.admission.conservative import Conservative
-from caesura.scheduler.admission.past_future import (
+from caesura.scheduler.policy.admission import Admission, Aggressive, Batched, Conservative, Stock
+from caesura.scheduler.policy.names import ADMISSIONS, DEFAULT_ADMISSION, make_admission
+from caesura.scheduler.policy.past_future import (
     DRAWN_REQUESTS,
     MAX_DRAWS,
     MIN_LENGTHS,
     PastFuture,
+    Peak,
 )
-from caesura.scheduler.admission.peak import Peak
-from caesura.scheduler.admission.stock import Stock
-from caesura.scheduler.admission.view import Admission, Batched
 
 REQUESTS = st.lists(st.tuples(st.integers(0, 500), st.integers(0, 300)), max_size=12)
 

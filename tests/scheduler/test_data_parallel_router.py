@@ -2,8 +2,7 @@
 
 import random
 
-from caesura.scheduler.data_parallel.router import MAX_CHUNKS, Routed, Router
-from caesura.scheduler.data_parallel.trail import CHUNK_TOKENS, Trail
+from caesura.scheduler.policy.data_parallel import CHUNK_TOKENS, MAX_CHUNKS, Routed, Router, Trail
 
 CONTEXT = list(range(20 * CHUNK_TOKENS))
 KV_TOKENS = 1 << 20

@@ -2,13 +2,15 @@
 
 import pytest
 
-from caesura.scheduler.predict.facts import MAX_COUNTED_HEADS, NO_FACTS, Facts
-from caesura.scheduler.predict.words import (
+from caesura.scheduler.predict.facts import (
+    MAX_COUNTED_HEADS,
     MAX_HEADS,
     MAX_WORDS,
+    NO_FACTS,
     NO_WORDS,
     WORD_BUCKETS,
     CallWords,
+    Facts,
     WordHasher,
     tells_of_error,
 )

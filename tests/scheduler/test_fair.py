@@ -4,8 +4,8 @@ from itertools import count, pairwise
 
 import pytest
 
-from caesura.scheduler.admission.fair import Accounts
-from caesura.scheduler.admission.programs import MAX_IDLE_SECONDS, Origin, Programs
+from caesura.scheduler.policy.shares import Accounts
+from caesura.scheduler.programs import MAX_IDLE_SECONDS, Origin, Programs
 from caesura.scheduler.settings import Settings
 
 from .world import World, make_scheduler

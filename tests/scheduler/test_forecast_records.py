@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from caesura.scheduler.predict.facts import Facts
-from caesura.scheduler.predict.forecast import About, Forecast
+from caesura.scheduler.predict.facts import CallWords, Facts
+from caesura.scheduler.predict.forecast import About, Forecast, forecasts_by_name
 from caesura.scheduler.predict.history import History
-from caesura.scheduler.predict.mixed import forecasts_by_name
-from caesura.scheduler.predict.words import CallWords
 from caesura.scheduler.records import FeatureRecord, ForecastRecord, parse
 from caesura.scheduler.vllm.engine.export.entries import forecast_record
 

@@ -8,23 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from caesura.scheduler.predict import make_predictor
-from caesura.scheduler.predict.facts import Facts
-from caesura.scheduler.predict.forecast import About, Forecast, Predictor
-from caesura.scheduler.predict.hazard import Hazard
-from caesura.scheduler.predict.hazard.bins import Bins
-from caesura.scheduler.predict.hazard.blend import Blend
-from caesura.scheduler.predict.hazard.features import FEATURES, features_of
-from caesura.scheduler.predict.hazard.learner import Learner
-from caesura.scheduler.predict.hazard.sessions import (
+from caesura.scheduler.policy.names import make_predictor
+from caesura.scheduler.predict.facts import NO_WORDS, CallWords, Facts
+from caesura.scheduler.predict.forecast import About, Forecast, Predictor, forecasts_by_name
+from caesura.scheduler.predict.hazard import (
     MAX_LIVE_SESSIONS,
     MAX_ROWS_OF_A_SESSION,
+    Hazard,
     LiveRows,
 )
+from caesura.scheduler.predict.hazard_learner import Blend, Learner
+from caesura.scheduler.predict.hazard_model import FEATURES, Bins, features_of
 from caesura.scheduler.predict.history import History
-from caesura.scheduler.predict.mixed import forecasts_by_name
 from caesura.scheduler.predict.pause import PausePredictor
-from caesura.scheduler.predict.words import NO_WORDS, CallWords
 
 GO_ON, LAST = CallWords((1, 2), (1,)), CallWords((3, 4), (3,))
 

@@ -12,17 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caesura.intercept.kv.pause_durations import OVERDUE, Durations
-from caesura.scheduler.predict import DEFAULT_PREDICTOR, make_predictor
-from caesura.scheduler.predict.calls import (
-    HORIZON,
-    MAX_CALLS,
-    MAX_SESSIONS,
-    MIN_ALIVE_SHARE,
-    PRIOR_CALLS,
-    WEIGHT,
-    CallCounts,
-    Calls,
-)
+from caesura.scheduler.policy.names import DEFAULT_PREDICTOR, make_predictor
 from caesura.scheduler.predict.forecast import About, Predictor
 from caesura.scheduler.predict.history import (
     HORIZON_SECONDS,
@@ -31,9 +21,21 @@ from caesura.scheduler.predict.history import (
     History,
     pause_discount,
 )
-from caesura.scheduler.predict.kinds import MAX_KINDS, Kinds
-from caesura.scheduler.predict.lengths import UNSEEN_FACTOR, Lengths
 from caesura.scheduler.predict.pause import UNKNOWN_SECONDS, PausePredictor
+from caesura.scheduler.predict.tables import (
+    HORIZON,
+    MAX_CALLS,
+    MAX_KINDS,
+    MAX_SESSIONS,
+    MIN_ALIVE_SHARE,
+    PRIOR_CALLS,
+    UNSEEN_FACTOR,
+    WEIGHT,
+    CallCounts,
+    Calls,
+    Kinds,
+    Lengths,
+)
 
 TOKENS = st.lists(st.integers(0, 400), max_size=40)
 CALLS = st.lists(st.integers(0, 12), max_size=40)

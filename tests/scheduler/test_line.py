@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from vllm.v1.core.sched.request_queue import SchedulingPolicy, create_request_queue
 
-from caesura.scheduler.admission.view import Batched
-from caesura.scheduler.rank import make_ranking
-from caesura.scheduler.rank.view import Queued, QueueView, Score
+from caesura.scheduler.policy.admission import Batched
+from caesura.scheduler.policy.names import make_ranking
+from caesura.scheduler.policy.ranking import Queued, QueueView, Score
 from caesura.scheduler.settings import Settings
 
 from .steering import CALL, IN_EVERY_MODE, until_paused

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from caesura.scheduler.named import make_named
+from caesura.scheduler.policy.names import make_named
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from caesura.scheduler.prompt_lengths.linear import Linear
+from caesura.scheduler.prompt_lengths.learner import Linear
 from caesura.scheduler.prompt_lengths.predictor import train_predictor
 from caesura.scheduler.prompt_lengths.process import LengthProcess
-from caesura.scheduler.prompt_lengths.rows import Row
-from caesura.scheduler.prompt_lengths.training import Plan
+from caesura.scheduler.prompt_lengths.training import Plan, Row
 
 from .world import Session, World, make_scheduler
 

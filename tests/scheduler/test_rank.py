@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caesura.scheduler.rank import DEFAULT_RANKING, RANKINGS, make_ranking
-from caesura.scheduler.rank.caesura import Caesura
-from caesura.scheduler.rank.lamps import Lamps
-from caesura.scheduler.rank.view import Queued, QueueView
+from caesura.scheduler.policy.caesura import Caesura
+from caesura.scheduler.policy.lamps import Lamps
+from caesura.scheduler.policy.names import DEFAULT_RANKING, RANKINGS, make_ranking
+from caesura.scheduler.policy.ranking import Queued, QueueView
 
 from .queues import ANY_VIEW, any_queued, queued, score, view
 
@@ -22,7 +22,7 @@ def test_by_name() -> None:
     assert DEFAULT_RANKING in RANKINGS
     assert make_ranking("caesura:beta=300") == Caesura(beta=300.0)
     assert make_ranking("lamps:others=false,refresh_steps=1") == Lamps(1, 100, others=False)
-    assert make_ranking("caesura.scheduler.rank.lamps.Lamps") == Lamps()
+    assert make_ranking("caesura.scheduler.policy.lamps.Lamps") == Lamps()
     with pytest.raises(
         ValueError, match="ranking 'sjf': unknown name 'sjf'; choose from: fcfs, caesura"
     ):

@@ -8,8 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from caesura.intercept.kv.costs import CostModel
-from caesura.scheduler.rank.caesura import remaining_work
-from caesura.scheduler.rank.view import Queued, QueueView
+from caesura.scheduler.policy.caesura import remaining_work
+from caesura.scheduler.policy.ranking import Queued, QueueView
 
 from .queues import ANY_VIEW, COST, any_queued, queued, score, view
 

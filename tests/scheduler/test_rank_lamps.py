@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caesura.intercept.kv.costs import CostModel
-from caesura.scheduler.rank.lamps import call_memory, memory_over_time, predicted_handling
-from caesura.scheduler.rank.view import Queued, QueueView
+from caesura.scheduler.policy.lamps import call_memory, memory_over_time, predicted_handling
+from caesura.scheduler.policy.ranking import Queued, QueueView
 
 from .queues import ANY_VIEW, any_queued, forecast, queued, score, view
 

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from caesura.scheduler.rank import make_ranking
-from caesura.scheduler.rank.tie import inflated_tokens
-from caesura.scheduler.rank.view import Queued
+from caesura.scheduler.policy.names import make_ranking
+from caesura.scheduler.policy.ranking import Queued, inflated_tokens
 
 from .queues import queued, score
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from caesura.scheduler.predict.words import NO_WORDS
+from caesura.scheduler.predict.facts import NO_WORDS
 from caesura.simulator.session import Session
 from caesura.simulator.workload.records import read_sessions
 

@@ -4,10 +4,8 @@ from collections import Counter
 
 import pytest
 
-from caesura.scheduler.routing import ABOUT, ROUTERS, make_router
-from caesura.scheduler.routing.by_prefix import PrefixRouter
-from caesura.scheduler.routing.fixed import spread
-from caesura.scheduler.routing.view import Asked, Load
+from caesura.scheduler.policy.names import ABOUT_ROUTERS, ROUTERS, make_router
+from caesura.scheduler.policy.routing import Asked, Load, PrefixRouter, spread
 
 
 def loads(*requests: int, tokens: int = 0, most: int = 100) -> list[Load]:
@@ -19,7 +17,7 @@ def asked(session: str = "s", turn: int = 0, holder: int | None = None, tokens: 
 
 
 def test_every_router_is_described_and_chooses_a_replica() -> None:
-    assert set(ABOUT) == set(ROUTERS)
+    assert set(ABOUT_ROUTERS) == set(ROUTERS)
     for name in ROUTERS:
         assert make_router(name).choose(asked(), loads(3, 1, 2)) in (0, 1, 2)
 

@@ -5,9 +5,8 @@ from math import inf
 
 import pytest
 
-from caesura.scheduler.rank.slo import Chance, chance, latest_start
+from caesura.scheduler.policy.slo import Chance, Slo, chance, latest_start
 from caesura.scheduler.settings import Settings
-from caesura.scheduler.slo import Slo
 
 from .queues import COST, queued, view
 from .world import World, make_scheduler

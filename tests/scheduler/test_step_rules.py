@@ -2,7 +2,7 @@
 
 import pytest
 
-from caesura.scheduler.admission.step_rules import StepRules
+from caesura.scheduler.policy.admission import StepRules
 from caesura.scheduler.settings import Settings
 
 

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import ClassVar
 
+from caesura.scheduler.predict.facts import CallWords
 from caesura.scheduler.predict.forecast import About
 from caesura.scheduler.predict.history import History
-from caesura.scheduler.predict.words import CallWords
 from caesura.simulator.engine import simulate
 from caesura.simulator.policy import Policy
 

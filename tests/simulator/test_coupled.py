@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from caesura.simulator.engine import simulate
+from caesura.simulator.engine.clients import Call
 from caesura.simulator.engine.coupled import Neighbour, simulate_together
 from caesura.simulator.engine.run import Member
-from caesura.simulator.forecasts import Call
 from caesura.simulator.results import RunResult
 from caesura.simulator.session import Session
 from caesura.simulator.workload.names import make_workload

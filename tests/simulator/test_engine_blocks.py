@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from caesura.simulator.engine import simulate
-from caesura.simulator.engine.transfer.connectors import connector_config
+from caesura.simulator.engine.transfer import connector_config
 from caesura.simulator.policy import POLICIES
 
 from .simulated import (

@@ -7,9 +7,7 @@ import pytest
 
 from caesura.scheduler.vllm.engine.swap.messages import Load, Save, SwapOrders
 from caesura.simulator.engine import simulate
-from caesura.simulator.engine.transfer.copies import SwapCopies
-from caesura.simulator.engine.transfer.link import Link
-from caesura.simulator.engine.transfer.offload import OffloadCopies
+from caesura.simulator.engine.transfer import Link, OffloadCopies, SwapCopies
 
 from .simulated import KV_BYTES, OFFLOAD, OURS, SWAP, machine, session, with_settings, workload
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from caesura.simulator.engine import measure as timelines
 from caesura.simulator.engine import simulate
-from caesura.simulator.engine import timeline as timelines
 from caesura.simulator.engine.clock import Agenda
-from caesura.simulator.engine.timeline import SUMMED, Levels, Timeline
+from caesura.simulator.engine.measure import SUMMED, Levels, Timeline
 from caesura.simulator.results import TIMELINE
 
 from .simulated import PRESERVE, STOCK, SWAP, machine, session, workload

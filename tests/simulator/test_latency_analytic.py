@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caesura.simulator.latency.analytic import Roofline
-from caesura.simulator.latency.calibrated import decode_shape, prefill_shape
-from caesura.simulator.latency.models import (
+from caesura.simulator.latency.analytic import (
     A100_80G,
     H100_80G,
     LLAMA_2_7B,
@@ -17,9 +15,11 @@ from caesura.simulator.latency.models import (
     LLAMA_3_1_8B,
     QWEN_3_32B,
     Decoder,
+    Roofline,
     kv_tokens,
 )
-from caesura.simulator.latency.plans import PLANS
+from caesura.simulator.latency.calibrated import decode_shape, prefill_shape
+from caesura.simulator.latency.machines import PLANS
 from caesura.simulator.machine import StepShape
 
 # Reading the weights takes 1 ms, a token 1 ms, 1000 tokens of context 1 ms, 2e6 pairs 1 ms.

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from caesura.simulator.latency.analytic import A100_80G, LLAMA_2_7B, LLAMA_2_13B, roofline
 from caesura.simulator.latency.calibrated import decode_shape, prefill_shape
-from caesura.simulator.latency.models import A100_80G, LLAMA_2_7B, LLAMA_2_13B, roofline
 from caesura.simulator.latency.samullm import Line, Phase, SamuLLM, fits, samullm
 from caesura.simulator.machine import StepShape
 

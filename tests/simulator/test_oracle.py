@@ -8,12 +8,18 @@ from statistics import fmean, stdev
 import pytest
 
 from caesura.intercept.kv.pause_durations import OVERDUE
-from caesura.scheduler import predict
+from caesura.scheduler.policy import names
 from caesura.scheduler.predict.forecast import About, Forecast, Predictor
 from caesura.scheduler.predict.history import HORIZON_SECONDS, History
-from caesura.simulator.predict import make_predictor
-from caesura.simulator.predict.oracle import MAX_SESSIONS, QUANTITIES, Oracle
-from caesura.simulator.predict.truth import MIN_SHARE, certain, expect
+from caesura.simulator.predict import (
+    MAX_SESSIONS,
+    MIN_SHARE,
+    QUANTITIES,
+    Oracle,
+    certain,
+    expect,
+    make_predictor,
+)
 from caesura.simulator.session import Segment, Session
 
 SESSION = Session(
@@ -231,7 +237,7 @@ def test_what_makes_no_sense_is_refused(case: Case) -> None:
 
 def test_without_a_truth_there_is_no_oracle() -> None:
     with pytest.raises(ValueError, match="simulation"):
-        predict.make_predictor("oracle")
+        names.make_predictor("oracle")
 
 
 def test_history_after_the_oracle_is_the_same_history() -> None:

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from caesura.scheduler.accuracy.outcomes import Outcomes
-from caesura.scheduler.accuracy.summary import accuracies
 from caesura.scheduler.records import parse
+from caesura.scheduler.records.accuracy import accuracies
+from caesura.scheduler.records.outcomes import Outcomes
 from caesura.simulator.engine import simulate
 from caesura.simulator.policy import Policy
 from caesura.simulator.report.predictions import prediction_grids

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from caesura.scheduler.routing.fixed import spread
+from caesura.scheduler.policy.routing import spread
 from caesura.simulator.engine import simulate
 from caesura.simulator.engine.replicas import simulate_replicas
 from caesura.simulator.policy import Fleet, Policy

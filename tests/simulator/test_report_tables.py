@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from caesura.scheduler.slo import Slo
+from caesura.scheduler.policy.slo import Slo
 from caesura.simulator.policy import POLICIES
 from caesura.simulator.report.facts import facts, notes
 from caesura.simulator.report.grids import (
@@ -21,10 +21,9 @@ from caesura.simulator.report.grids import (
 )
 from caesura.simulator.report.measures import BY_NAME, GOODPUT, MEMORY, SERVICE, estimated, number
 from caesura.simulator.report.table import to_markdown, to_rich
-from caesura.simulator.study.intervals import Estimate
 from caesura.simulator.study.plan import Cell
 from caesura.simulator.study.pool import Failure
-from caesura.simulator.study.summary import MEASURES, summarise
+from caesura.simulator.study.summary import MEASURES, Estimate, summarise
 
 from .studies import NASTY, STUDY, outcome_of
 

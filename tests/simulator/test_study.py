@@ -13,9 +13,8 @@ import pytest
 
 from caesura.scheduler.errors import EngineFailed
 from caesura.simulator.study.conduct import Outcome, conduct
-from caesura.simulator.study.digest import digest_of
 from caesura.simulator.study.plan import Cell, Study
-from caesura.simulator.study.store import read_run
+from caesura.simulator.study.store import digest_of, read_run
 from caesura.simulator.study.summary import summarise
 from caesura.simulator.study.work import Work
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caesura.scheduler.slo import Slo
+from caesura.scheduler.policy.slo import Slo
 from caesura.simulator.results import SessionResult
 from caesura.simulator.study.figures import figures
-from caesura.simulator.study.intervals import T_975, Z_975, estimate, ratio, t_quantile
+from caesura.simulator.study.summary import T_975, Z_975, estimate, ratio, t_quantile
 
 from .studies import one_run, one_session
 

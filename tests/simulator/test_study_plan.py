@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from caesura.simulator.policy import POLICIES, parse_policy
-from caesura.simulator.study import digest as digest_module
-from caesura.simulator.study.digest import digest_of, file_name
+from caesura.simulator.study import store as digest_module
 from caesura.simulator.study.plan import Cell, StudyError
+from caesura.simulator.study.store import digest_of, file_name
 
 from .studies import STUDY
 
@@ -150,7 +150,7 @@ def test_the_versions_and_the_code_count(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_code_of_the_scheduler_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a copy of the rooms: a change where a run depends on it changes the digest."""
     places = {
-        "scheduler/rank/fcfs.py": True,
+        "scheduler/policy/ranking.py": True,
         "intercept/kv/costs.py": True,
         "simulator/latency/fits.json": True,
         "simulator/report/html.py": False,
@@ -178,7 +178,7 @@ def test_the_code_of_the_scheduler_is_seen(tmp_path: Path, monkeypatch: pytest.M
 def test_digests_are_the_same_in_every_process() -> None:
     program = (
         "from tests.simulator.studies import STUDY\n"
-        "from caesura.simulator.study.digest import digest_of\n"
+        "from caesura.simulator.study.store import digest_of\n"
         "print(digest_of(STUDY.cells()[0]))"
     )
     found = {

@@ -11,7 +11,7 @@ from caesura.simulator.engine import simulate
 from caesura.simulator.policy import Policy
 from caesura.simulator.results import RunResult
 from caesura.simulator.session import Workload
-from caesura.simulator.study.tracing import file_names, trace_study
+from caesura.simulator.study.conduct import file_names, trace_study
 from caesura.simulator.trace import coarse, read_trace, write_trace
 from caesura.simulator.workload.records import read_sessions
 

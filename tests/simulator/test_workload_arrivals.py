@@ -8,9 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from caesura.simulator.workload.arrivals.processes import bursty, poisson, replayed
-from caesura.simulator.workload.arrivals.servegen import Client, read_windows, windowed
-from caesura.simulator.workload.arrivals.traces import MOONCAKE_GRAIN, azure_stamps, mooncake_stamps
+from caesura.simulator.workload.arrivals import (
+    MOONCAKE_GRAIN,
+    Client,
+    azure_stamps,
+    bursty,
+    mooncake_stamps,
+    poisson,
+    read_windows,
+    replayed,
+    windowed,
+)
 from caesura.simulator.workload.names import make_workload
 
 DATA = Path(__file__).parents[2] / "benchmarks" / "data"

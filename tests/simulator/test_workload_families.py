@@ -9,8 +9,8 @@ import pytest
 from caesura.simulator.engine import simulate
 from caesura.simulator.session import Session
 from caesura.simulator.study.figures import figures
+from caesura.simulator.workload.conversations import REASONING_OUTPUT, REASONING_PROMPT, tokens_at
 from caesura.simulator.workload.names import make_workload
-from caesura.simulator.workload.reasoning import OUTPUT, PROMPT, tokens_at
 
 from .simulated import OURS, STOCK, machine, session, workload
 
@@ -20,16 +20,16 @@ def test_reasoning_has_the_quantiles_of_its_table_and_varies_a_hundredfold() -> 
         one.decode_tokens for one in make_workload("reasoning", 50, 100, seed=3).sessions
     )
     count = len(decoded)
-    for share, tokens in OUTPUT[1:-1]:
+    for share, tokens in REASONING_OUTPUT[1:-1]:
         # The standard error of a share of 5,000 draws is at most 0.7 %.
         assert sum(each <= tokens for each in decoded) / count == pytest.approx(share, abs=0.025)
     assert decoded[-count // 100] > 50 * decoded[count // 100]
 
 
 def test_a_quantile_between_two_is_on_a_logarithmic_line() -> None:
-    assert tokens_at(PROMPT, 0.5) == pytest.approx(208)
-    assert tokens_at(PROMPT, 0.625) == pytest.approx(math.sqrt(208 * 482))
-    assert tokens_at(PROMPT, 0.0) == pytest.approx(4)
+    assert tokens_at(REASONING_PROMPT, 0.5) == pytest.approx(208)
+    assert tokens_at(REASONING_PROMPT, 0.625) == pytest.approx(math.sqrt(208 * 482))
+    assert tokens_at(REASONING_PROMPT, 0.0) == pytest.approx(4)
 
 
 def test_rounds_of_reasoning_are_those_asked_for() -> None:

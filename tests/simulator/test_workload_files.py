@@ -11,7 +11,7 @@ import pytest
 from caesura.simulator.session import Segment
 from caesura.simulator.workload.draw import Shape
 from caesura.simulator.workload.names import make_workload
-from caesura.simulator.workload.papers.pastfuture import read_lengths
+from caesura.simulator.workload.papers import read_lengths
 from caesura.simulator.workload.replay import Replay, read_runs
 
 RUNS = Path(__file__).parents[2] / "benchmarks" / "data" / "agent_runs.jsonl.gz"

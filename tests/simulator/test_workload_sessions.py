@@ -10,12 +10,17 @@ from pathlib import Path
 import pytest
 
 from caesura.simulator.session import Segment, Session, Workload
+from caesura.simulator.workload.conversations import CHAT_MOST
 from caesura.simulator.workload.draw import Shape, fit, lognormal_of, reshaped
 from caesura.simulator.workload.names import make_workload
-from caesura.simulator.workload.papers.infercept import TABLE
-from caesura.simulator.workload.papers.lamps import CALL_SECONDS, CALLS, MAX_DECODED_TOKENS, PROMPT
-from caesura.simulator.workload.papers.pastfuture import DISTRIBUTIONS
-from caesura.simulator.workload.papers.ssjf import MAX_TOKENS
+from caesura.simulator.workload.papers import (
+    DISTRIBUTIONS,
+    INFERCEPT_TOOLS,
+    TOOLBENCH_CALLS,
+    TOOLBENCH_MOST,
+    TOOLBENCH_PROMPT,
+    TOOLBENCH_SECONDS,
+)
 from caesura.simulator.workload.sources import SOURCES
 
 DATA = Path(__file__).parents[2] / "benchmarks" / "data"
@@ -83,8 +88,8 @@ def test_the_mix_has_the_moments_of_the_table(spec: str) -> None:
         contexts[kind].append(context)
     for session in sessions:
         calls[session.kind].append(len(session.segments) - 1)
-    assert set(calls) == set(TABLE)
-    for kind, tool in TABLE.items():
+    assert set(calls) == set(INFERCEPT_TOOLS)
+    for kind, tool in INFERCEPT_TOOLS.items():
         assert len(calls[kind]) == pytest.approx(len(sessions) / 6, rel=0.1)
         assert statistics.fmean(seconds[kind]) == pytest.approx(tool.call_seconds[0], rel=0.03)
         assert statistics.stdev(seconds[kind]) == pytest.approx(tool.call_seconds[1], rel=0.06)
@@ -102,7 +107,7 @@ def test_the_mix_has_the_lengths_that_the_study_chose() -> None:
     for session in sessions:
         decoded[session.kind] += [segment.decode_tokens for segment in session.segments]
         returned[session.kind] += [segment.given_tokens for segment in session.segments[1:]]
-    for kind, tool in TABLE.items():
+    for kind, tool in INFERCEPT_TOOLS.items():
         assert statistics.fmean(decoded[kind]) == pytest.approx(tool.decode_tokens, rel=0.03)
         assert statistics.fmean(returned[kind]) == pytest.approx(tool.returned_tokens, rel=0.03)
 
@@ -110,7 +115,7 @@ def test_the_mix_has_the_lengths_that_the_study_chose() -> None:
 def test_balanced_means_one_of_each_in_every_six() -> None:
     kinds = [session.kind for session in made("mix:balanced=yes").sessions]
     for at in range(0, len(kinds) - 5, 6):
-        assert sorted(kinds[at : at + 6]) == sorted(TABLE)
+        assert sorted(kinds[at : at + 6]) == sorted(INFERCEPT_TOOLS)
 
 
 @pytest.mark.parametrize(
@@ -133,21 +138,23 @@ def test_parts_of_the_mix(spec: str, kinds: set[str]) -> None:
 def test_lamps_single_makes_one_call_each() -> None:
     sessions = made("lamps-single").sessions
     assert {len(session.segments) for session in sessions} == {2}
-    assert {session.kind for session in sessions} == set(TABLE)
+    assert {session.kind for session in sessions} == set(INFERCEPT_TOOLS)
 
 
 def test_toolbench_has_the_moments_of_the_table() -> None:
     sessions = made("toolbench", rate=10, seconds=3000).sessions
     calls = [len(session.segments) - 1 for session in sessions]
     seconds = [pause for _, pause, _ in pauses(sessions)]
-    assert statistics.fmean(calls) == pytest.approx(CALLS[0], rel=0.04)
-    assert statistics.stdev(calls) == pytest.approx(CALLS[1], rel=0.06)
-    assert statistics.fmean(seconds) == pytest.approx(CALL_SECONDS[0], rel=0.04)
-    assert statistics.stdev(seconds) == pytest.approx(CALL_SECONDS[1], rel=0.25)  # a heavy tail
+    assert statistics.fmean(calls) == pytest.approx(TOOLBENCH_CALLS[0], rel=0.04)
+    assert statistics.stdev(calls) == pytest.approx(TOOLBENCH_CALLS[1], rel=0.06)
+    assert statistics.fmean(seconds) == pytest.approx(TOOLBENCH_SECONDS[0], rel=0.04)
+    assert statistics.stdev(seconds) == pytest.approx(
+        TOOLBENCH_SECONDS[1], rel=0.25
+    )  # a heavy tail
     prompts = [session.segments[0].given_tokens for session in sessions]
-    assert statistics.fmean(prompts) == pytest.approx(PROMPT[0], rel=0.02)
+    assert statistics.fmean(prompts) == pytest.approx(TOOLBENCH_PROMPT[0], rel=0.02)
     decoded = [segment.decode_tokens for each in sessions for segment in each.segments]
-    assert max(decoded) <= MAX_DECODED_TOKENS
+    assert max(decoded) <= TOOLBENCH_MOST
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
@@ -184,7 +191,7 @@ def test_what_a_client_asks_for() -> None:
 def test_chats_are_as_long_as_ssjf_takes_them() -> None:
     sessions = made("ssjf", rate=10, seconds=1500).sessions
     responses = sorted(session.decode_tokens for session in sessions)
-    assert 1 <= responses[0] <= responses[-1] <= MAX_TOKENS
+    assert 1 <= responses[0] <= responses[-1] <= CHAT_MOST
     tail = responses[int(0.95 * len(responses))] / statistics.median(responses)
     assert 1.7 < tail < 20.5  # the range that SSJF finds, from model to model
     assert statistics.fmean(each.segments[0].given_tokens for each in sessions) == pytest.approx(

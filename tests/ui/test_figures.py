@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from caesura.scheduler.accuracy.outcomes import Outcomes
-from caesura.scheduler.accuracy.summary import accuracies
 from caesura.scheduler.records import parse
+from caesura.scheduler.records.accuracy import accuracies
+from caesura.scheduler.records.outcomes import Outcomes
 
 from . import recordings as made
 from .conftest import Open, Shown

@@ -10,7 +10,7 @@ from random import Random
 
 from caesura.planning.application.application import Model
 from caesura.planning.costs.engine import EngineCosts, Flops
-from caesura.simulator.latency.models import (
+from caesura.simulator.latency.analytic import (
     A100_80G,
     LLAMA_2_70B,
     USED,

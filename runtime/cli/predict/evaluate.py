@@ -10,7 +10,7 @@ from rich.table import Table
 
 from caesura.runtime.errors import UsageError
 from caesura.scheduler.prompt_lengths.predictor import load_predictor, split_of
-from caesura.scheduler.prompt_lengths.rows import read_rows
+from caesura.scheduler.prompt_lengths.training import read_rows
 
 SAID = {
     "outputs": "outputs",

@@ -8,15 +8,13 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from caesura.runtime.cli.predict.evaluate import table_of
 from caesura.runtime.errors import UsageError
-from caesura.scheduler.prompt_lengths.learner import Learner
-from caesura.scheduler.prompt_lengths.linear import Linear
+from caesura.scheduler.prompt_lengths.learner import Learner, Linear
 from caesura.scheduler.prompt_lengths.predictor import (
     DESCRIPTION_FILE,
     train_predictor,
     width_of,
 )
-from caesura.scheduler.prompt_lengths.rows import REPORT, read_rows
-from caesura.scheduler.prompt_lengths.training import Plan
+from caesura.scheduler.prompt_lengths.training import REPORT, Plan, read_rows
 
 RATES = {"linear": 0.1, "small": 1e-3, "model": 3e-5}
 

@@ -12,10 +12,9 @@ from caesura.runtime.cli.options import DEFAULT_HOST_GIB, PAUSES, HostGib, searc
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server.http.returning import checked_server
 from caesura.runtime.server.keys.key import Key, keys_of, read_keys
-from caesura.scheduler.admission import ADMISSIONS
 from caesura.scheduler.calibration import Calibration
+from caesura.scheduler.policy.names import ADMISSIONS, RANKINGS
 from caesura.scheduler.prompt_lengths.predictor import Description
-from caesura.scheduler.rank import RANKINGS
 from caesura.scheduler.settings import Settings
 
 DEFAULTS = Settings()

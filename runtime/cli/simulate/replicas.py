@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from caesura.runtime.cli.simulate.options import ReplicaOptions, StudyOptions
-from caesura.scheduler.routing import make_router
+from caesura.scheduler.policy.names import make_router
 from caesura.simulator.policy import EPOCH_SECONDS, Fleet, Policy
 from caesura.simulator.study.plan import Study, StudyError
 

@@ -14,11 +14,10 @@ from caesura.runtime.cli.options import search_here
 from caesura.runtime.cli.simulate.options import ReplicaOptions, StudyOptions, WorkloadOptions
 from caesura.runtime.cli.simulate.replicas import processes_of, routed
 from caesura.runtime.cli.simulate.study import make_study
-from caesura.scheduler.routing import ABOUT
+from caesura.scheduler.policy.names import ABOUT_ROUTERS
+from caesura.scheduler.policy.slo import Slo
 from caesura.scheduler.settings import Settings
-from caesura.scheduler.slo import Slo
-from caesura.simulator.latency.machines import make_machine
-from caesura.simulator.latency.plans import PLANS
+from caesura.simulator.latency.machines import PLANS, make_machine
 from caesura.simulator.policy import POLICIES, Policy, parse_policy
 from caesura.simulator.study.plan import Study, StudyError
 from caesura.simulator.study.work import simulate_cell
@@ -197,7 +196,7 @@ def list_names() -> None:
         ("workloads", workloads),
         ("machines", machines),
         ("policies", policies),
-        ("routers", ABOUT),
+        ("routers", ABOUT_ROUTERS),
     ):
         table = Table(title=title, title_justify="left", title_style="bold", box=None)
         table.add_column(no_wrap=True)

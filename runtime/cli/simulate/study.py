@@ -18,11 +18,10 @@ from caesura.simulator.report.measures import HEADLINE
 from caesura.simulator.report.predictions import prediction_grids
 from caesura.simulator.report.table import to_rich
 from caesura.simulator.report.write import write_report
-from caesura.simulator.study.conduct import Outcome, conduct
+from caesura.simulator.study.conduct import Outcome, conduct, trace_study
 from caesura.simulator.study.plan import Study, StudyError
 from caesura.simulator.study.pool import Failure
 from caesura.simulator.study.summary import summarise
-from caesura.simulator.study.tracing import trace_study
 from caesura.simulator.study.work import Work, simulate_cell, trace_cell
 from caesura.simulator.trace import read_trace
 

@@ -6,8 +6,8 @@ from rich.markup import escape
 
 from caesura.runtime.cli.show import shorten
 from caesura.runtime.recording.runs import Session
-from caesura.scheduler.accuracy.outcomes import NUMBERS, QUANTITIES, Outcomes
 from caesura.scheduler.records import PredictionRecord, Record
+from caesura.scheduler.records.outcomes import NUMBERS, QUANTITIES, Outcomes
 
 Truth = dict[str, float]
 """What came, by quantity."""

@@ -15,9 +15,9 @@ from caesura.runtime.cli.trace.forecast_lines import NAMES
 from caesura.runtime.recording import catalog
 from caesura.runtime.recording.entries import Entry
 from caesura.runtime.recording.files import read_lines
-from caesura.scheduler.accuracy.outcomes import CHANCES, Outcomes
-from caesura.scheduler.accuracy.summary import Accuracy, accuracies
 from caesura.scheduler.records import Record, RecordError, parse
+from caesura.scheduler.records.accuracy import Accuracy, accuracies
+from caesura.scheduler.records.outcomes import CHANCES, Outcomes
 
 KINDS = ("forecast", "pause", "session")
 """The kinds of entries that tell what was predicted and what came."""

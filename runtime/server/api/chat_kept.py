@@ -21,7 +21,7 @@ from caesura.runtime.server.api.decoding import open_session, stream_pieces, wit
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.sender import IDEMPOTENCY_KEY, Sender
 from caesura.runtime.server.load.state import State
-from caesura.scheduler.media import has_media
+from caesura.scheduler.messages import has_media
 
 LOG = logging.getLogger(__name__)
 

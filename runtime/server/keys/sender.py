@@ -15,7 +15,7 @@ from starlette.requests import HTTPConnection
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.http.returning import PARENT, SESSION
 from caesura.runtime.server.keys.key import UNDECODABLE, Key, tenant_of
-from caesura.scheduler.admission.programs import MAX_NAME_CHARACTERS, Origin
+from caesura.scheduler.programs import MAX_NAME_CHARACTERS, Origin
 
 SENDER = "caesura.sender"
 """Where a request's scope holds its `Sender`."""

@@ -25,7 +25,7 @@ from caesura.runtime.server.responses.run import WHO, Decision, LiveRun, decisio
 from caesura.runtime.server.responses.runs import LiveRuns
 from caesura.runtime.server.responses.schema import ResponseRequest
 from caesura.runtime.server.responses.store import Item, ResponseStore, Stored
-from caesura.scheduler.media import has_media
+from caesura.scheduler.messages import has_media
 
 LOG = logging.getLogger(__name__)
 

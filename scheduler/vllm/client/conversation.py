@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from caesura.intercept.calls.events import FollowUpReport
 from caesura.intercept.calls.watch import Turn
 from caesura.scheduler.errors import EngineFailed, UsageError
-from caesura.scheduler.media import has_media, text_of
-from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.scheduler.messages import Message, Sampling, SessionSpec, has_media, text_of
 from caesura.scheduler.session_log import LoggedTurn
 from caesura.scheduler.vllm.client.parsing.reader import TurnReader
 from caesura.scheduler.vllm.client.rendering.media import NO_MEDIA, Media

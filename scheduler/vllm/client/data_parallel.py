@@ -14,8 +14,7 @@ from vllm.config import VllmConfig
 from vllm.outputs import RequestOutput
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from caesura.scheduler.data_parallel.router import Router
-from caesura.scheduler.data_parallel.trail import Trail
+from caesura.scheduler.policy.data_parallel import Router, Trail
 
 _ROUTED = Counter(
     "caesura_routed_requests",

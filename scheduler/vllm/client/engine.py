@@ -30,8 +30,14 @@ from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.scheduler.answers import Answers
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.errors import EngineFailed, UsageError, refuse_forked
-from caesura.scheduler.media import MediaRules, has_media
-from caesura.scheduler.messages import Message, Sampling, SessionSpec, ToolSpec
+from caesura.scheduler.messages import (
+    MediaRules,
+    Message,
+    Sampling,
+    SessionSpec,
+    ToolSpec,
+    has_media,
+)
 from caesura.scheduler.revival import Revival
 from caesura.scheduler.session_log import SessionLog
 from caesura.scheduler.vllm.client.data_parallel import Routes, combined, routes_of

@@ -22,8 +22,7 @@ from caesura.intercept.calls.events import (
 )
 from caesura.intercept.calls.watch import Verdict
 from caesura.scheduler.errors import EngineFailed, UsageError
-from caesura.scheduler.media import has_media
-from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.scheduler.messages import Message, Sampling, SessionSpec, has_media
 from caesura.scheduler.session_log import LoggedTurn, SessionLog, TurnOutcome
 from caesura.scheduler.vllm.client.conversation import Appended, Conversation, Said
 from caesura.scheduler.vllm.client.parsing.reader import TurnReader

@@ -17,10 +17,10 @@ from caesura.intercept.calls.formats import CallFormat
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.intercept.kv.costs import PRIOR, CostModel, CostTracker
 from caesura.intercept.kv.step_budget import StepTokens
-from caesura.scheduler.admission import make_admission
-from caesura.scheduler.admission.fair import Accounts
 from caesura.scheduler.calibration import Calibration
-from caesura.scheduler.predict import make_predictor
+from caesura.scheduler.policy.names import make_admission, make_predictor, make_ranking
+from caesura.scheduler.policy.shares import Accounts
+from caesura.scheduler.policy.slo import Slo
 from caesura.scheduler.predict.forecast import Predictor
 from caesura.scheduler.predict.guarded import Guarded
 from caesura.scheduler.predict.hazard import Hazard
@@ -29,9 +29,7 @@ from caesura.scheduler.predict.pause import PausePredictor
 from caesura.scheduler.predict.prompt import PromptLengths
 from caesura.scheduler.prompt_lengths.predictor import Description
 from caesura.scheduler.prompt_lengths.process import LengthProcess, command_of
-from caesura.scheduler.rank import make_ranking
 from caesura.scheduler.settings import Settings
-from caesura.scheduler.slo import Slo
 from caesura.scheduler.vllm.engine.admission import StepAdmission
 from caesura.scheduler.vllm.engine.calls import CallDetector, CallStops
 from caesura.scheduler.vllm.engine.connector import CaesuraConnector

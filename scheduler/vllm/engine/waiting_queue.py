@@ -17,14 +17,11 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
 from caesura.intercept.kv.costs import CostTracker
-from caesura.scheduler.admission import DEFAULT_ADMISSION
-from caesura.scheduler.admission.fair import Accounts
-from caesura.scheduler.admission.step_rules import StepRules
-from caesura.scheduler.admission.view import Batched, Gate
-from caesura.scheduler.rank.slo import chance, latest_start
-from caesura.scheduler.rank.view import Queued, QueueView, Ranking
-from caesura.scheduler.rank.work import segment_seconds
-from caesura.scheduler.slo import Slo
+from caesura.scheduler.policy.admission import Batched, Gate, StepRules
+from caesura.scheduler.policy.names import DEFAULT_ADMISSION
+from caesura.scheduler.policy.ranking import Queued, QueueView, Ranking, segment_seconds
+from caesura.scheduler.policy.shares import Accounts
+from caesura.scheduler.policy.slo import Slo, chance, latest_start
 from caesura.scheduler.vllm.engine.kv.manager import PausedKVManager
 from caesura.scheduler.vllm.engine.port import EngineState
 from caesura.scheduler.vllm.engine.port.requests import computed_tokens, is_ready

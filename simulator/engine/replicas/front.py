@@ -8,11 +8,10 @@ A router that looks at nothing and lets sessions stay is exact, whatever the epo
 
 import heapq
 from collections.abc import Iterator, Sequence
-from math import floor
+from math import floor, sqrt
 
-from caesura.scheduler.routing.view import Asked, Load, Router
+from caesura.scheduler.policy.routing import Asked, Load, Router
 from caesura.simulator.engine.replicas.messages import News, Orders, Progress, Send
-from caesura.simulator.engine.replicas.spread import Spreading
 from caesura.simulator.results import SessionResult
 from caesura.simulator.session import Session, Workload
 
@@ -149,3 +148,30 @@ def asked_of(session: Session, progress: Progress | None, holder: int | None) ->
 
 def _result_of(session: Session) -> SessionResult:
     return SessionResult(session.key, session.kind, session.arrival, session.decode_tokens)
+
+
+class Spreading:
+    """The mean over time of the coefficient of variation of the replicas' requests.
+
+    0: all replicas have the same number of requests at every moment. Moments without a request do
+    not count.
+    """
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._sum = 0.0
+
+    def look(self, requests: Sequence[int], seconds: float) -> None:
+        """Count `requests` by replica for so many seconds."""
+        total = sum(requests)
+        if not total:
+            return
+        mean = total / len(requests)
+        variance = sum((one - mean) ** 2 for one in requests) / len(requests)
+        self._seconds += seconds
+        self._sum += seconds * sqrt(variance) / mean
+
+    @property
+    def variation(self) -> float:
+        """Return the mean coefficient of variation; 0.0 if there was no request."""
+        return self._sum / self._seconds if self._seconds else 0.0

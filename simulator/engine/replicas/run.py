@@ -1,21 +1,25 @@
-"""Run a workload on many replicas behind a router."""
+"""Run a workload on many replicas behind a router, and make one result of their accounts."""
 
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from itertools import pairwise
+from typing import Any
 
-from caesura.scheduler.routing import make_router
-from caesura.scheduler.routing.view import Load
+from caesura.scheduler.policy.names import make_router
+from caesura.scheduler.policy.routing import Load
 from caesura.simulator.engine.core import collecting_rarely
-from caesura.simulator.engine.describe import describe, rate_of
+from caesura.simulator.engine.measure import SUMMED
 from caesura.simulator.engine.plan import plan_for
 from caesura.simulator.engine.replicas.front import Front
-from caesura.simulator.engine.replicas.merge import replicas_of, timeline_of, totals_of
+from caesura.simulator.engine.replicas.messages import Account
 from caesura.simulator.engine.replicas.replica import Build
 from caesura.simulator.engine.replicas.shards import sharded
+from caesura.simulator.engine.run import describe, rate_of
 from caesura.simulator.machine import Machine
 from caesura.simulator.policy import Fleet, Policy
-from caesura.simulator.results import RunResult
+from caesura.simulator.results import TIMELINE, RunResult, Totals
 from caesura.simulator.session import Session, Workload
 
 STAYING_EPOCH_SECONDS = 5.0
@@ -114,3 +118,74 @@ def sample_of(workload: Workload) -> Workload:
             seen |= calls
             chosen.append(session)
     return replace(workload, sessions=tuple(chosen))
+
+
+MEANS = ("seconds", "busy_seconds", "stall_seconds")
+"""The sums of a run that are means over replicas; all others are sums over them."""
+
+
+def totals_of(accounts: Sequence[Account]) -> Totals:
+    """Return the totals of all replicas together."""
+    sums = {
+        field.name: sum(getattr(one.totals, field.name) for one in accounts)
+        for field in fields(Totals)
+    }
+    return Totals(**{**sums, **{name: sums[name] / len(accounts) for name in MEANS}})
+
+
+def replicas_of(accounts: Sequence[Account]) -> list[dict[str, Any]]:
+    """Return a row for each replica: what it did in the run."""
+    return [
+        {
+            "busy_seconds": one.totals.busy_seconds,
+            "decode_tokens": one.totals.decode_tokens,
+            "computed_tokens": one.totals.prefill_tokens + one.totals.recompute_tokens,
+            "segments": one.segments,
+            "steps": one.totals.steps,
+        }
+        for one in accounts
+    ]
+
+
+def timeline_of(accounts: Sequence[Account]) -> dict[str, list[float]]:
+    """Return the timelines of all replicas as one, in the widest of their intervals."""
+    widest = max(_interval(one.timeline["at"]) for one in accounts)
+    rows: defaultdict[int, dict[str, float]] = defaultdict(lambda: dict.fromkeys(TIMELINE, 0.0))
+    slots = sorted({_slot(at, widest) for one in accounts for at in one.timeline["at"]})
+    for one in accounts:
+        _add(rows, slots, one.timeline, widest)
+    for slot in slots:
+        rows[slot]["at"] = slot * widest
+    return {name: [rows[slot][name] for slot in slots] for name in TIMELINE}
+
+
+def _add(
+    rows: dict[int, dict[str, float]],
+    slots: Sequence[int],
+    timeline: dict[str, list[float]],
+    width: float,
+) -> None:
+    """Add a timeline: its sums to their slots, and its levels to all slots until they change."""
+    levels = [name for name in TIMELINE if name not in SUMMED and name != "at"]
+    latest: dict[int, int] = {}
+    for place, at in enumerate(timeline["at"]):
+        slot = _slot(at, width)
+        latest[slot] = place
+        for name in SUMMED:
+            rows[slot][name] += timeline[name][place]
+    present = None
+    for slot in slots:
+        present = latest.get(slot, present)
+        if present is not None:
+            for name in levels:
+                rows[slot][name] += timeline[name][present]
+
+
+def _slot(at: float, width: float) -> int:
+    return -int(-at // width)
+
+
+def _interval(times: Sequence[float]) -> float:
+    """Return the interval of a timeline, from which its rows may be further apart."""
+    gaps = (after - before for before, after in pairwise(times[:-1]))
+    return max(0.25, min(gaps, default=0.25))

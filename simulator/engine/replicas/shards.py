@@ -10,7 +10,7 @@ from caesura.scheduler.errors import EngineFailed
 from caesura.simulator.engine.core import collecting_rarely
 from caesura.simulator.engine.replicas.messages import Account, News, Orders
 from caesura.simulator.engine.replicas.replica import Build, Replica
-from caesura.simulator.study.pool import children_of_this_run, in_a_worker
+from caesura.simulator.workers import children_of_this_run, in_a_worker
 
 Epoch = Mapping[int, Orders]
 """The orders of an epoch by replica; a replica without orders just runs."""

@@ -11,8 +11,7 @@ from vllm.v1.serial_utils import MsgpackEncoder
 
 from caesura.runtime.launch import BUNDLED_MODEL
 from caesura.scheduler.errors import UsageError
-from caesura.scheduler.media import has_media
-from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.scheduler.messages import Message, Sampling, SessionSpec, has_media
 from caesura.scheduler.vllm.client.request import SentTurn, SurvivingRequest
 from caesura.scheduler.vllm.client.turn_maker import TurnMaker
 from tests.scheduler.test_unknown_format import engine_with

@@ -8,7 +8,7 @@ from typing import Any
 from caesura.intercept.calls.formats import resolve
 from caesura.intercept.calls.watch import WatchPlan
 from caesura.intercept.kv.handling import HANDLINGS
-from caesura.scheduler.rank import RANKINGS
+from caesura.scheduler.policy.names import RANKINGS
 from caesura.scheduler.vllm.wire import REPLAYED_KEY
 from tests.scheduler.link import FakeLink, random_pace
 from tests.scheduler.whims import Whims

@@ -21,7 +21,7 @@ from caesura.planning.costs.measured import (
 )
 from caesura.planning.plan import Placement
 from caesura.planning.stage_times import Progress
-from caesura.simulator.latency.models import A100_80G
+from caesura.simulator.latency.analytic import A100_80G
 
 GPU = Kind("a gpu", A100_80G, 2e9)
 CONFIG = {

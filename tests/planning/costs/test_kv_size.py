@@ -23,7 +23,7 @@ from caesura.planning.costs.sources import engine_of
 from caesura.planning.costs.stages import split
 from caesura.planning.plan import Placement
 from caesura.runtime import launch
-from caesura.simulator.latency.models import A100_80G
+from caesura.simulator.latency.analytic import A100_80G
 
 from .small import engine
 

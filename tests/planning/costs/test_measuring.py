@@ -14,7 +14,7 @@ from caesura.planning.run import measure as measuring
 from caesura.planning.run.host import Endpoint, HostError, Replica
 from caesura.planning.run.measure import FEW, MANY, Load, Taken, loads, steps_of
 from caesura.scheduler.calibration import fit
-from caesura.simulator.latency.models import A100_80G
+from caesura.simulator.latency.analytic import A100_80G
 
 TRUE = CostModel(0.004, 0.0001, 0.0001, 2e-7, 1000)
 TOKEN_SECONDS = 0.005

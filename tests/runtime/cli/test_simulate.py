@@ -23,7 +23,7 @@ from caesura.runtime.cli.simulate.study import make_study
 from caesura.runtime.recording.entries import row_of
 from caesura.runtime.recording.storage import Store
 from caesura.runtime.whatif.stretch import GOES_ON
-from caesura.simulator.latency.plans import PLANS
+from caesura.simulator.latency.machines import PLANS
 from caesura.simulator.policy import POLICIES
 from caesura.simulator.study.plan import StudyError
 from caesura.simulator.study.work import Work

@@ -8,7 +8,7 @@ import pytest
 
 from caesura.runtime.run import media
 from caesura.runtime.run.media import MediaFetcher, MediaRefused
-from caesura.scheduler.media import MediaRules
+from caesura.scheduler.messages import MediaRules
 from tests.tools.net.sites import site
 
 __all__ = ["site"]

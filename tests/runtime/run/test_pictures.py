@@ -8,7 +8,7 @@ import pytest
 from caesura.runtime.run.media import Pictures
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.testing import ScriptedEngine, call, say
-from caesura.scheduler.media import MediaRules, behind_results
+from caesura.scheduler.messages import MediaRules, behind_results
 from caesura.tools import tool
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.result import Output

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from caesura.runtime.engine import VllmServer
 from caesura.runtime.testing import ScriptedEngine
-from caesura.scheduler.media import MediaRules
+from caesura.scheduler.messages import MediaRules
 from tests.runtime.server.conftest import MODEL
 from tests.tools.net.sites import site
 

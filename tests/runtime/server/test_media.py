@@ -6,7 +6,7 @@ import pytest
 
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.testing import ScriptedEngine, call, say
-from caesura.scheduler.media import MediaRules
+from caesura.scheduler.messages import MediaRules
 from tests.runtime.server.conftest import MODEL, Served
 
 DATA = "data:image/png;base64,iVBORw0KGgo="

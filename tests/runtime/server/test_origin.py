@@ -13,7 +13,7 @@ from caesura.runtime.server.keys.access import Door
 from caesura.runtime.server.keys.key import tenant_of
 from caesura.runtime.server.keys.sender import Sender, with_origin
 from caesura.runtime.testing import ScriptedEngine
-from caesura.scheduler.admission.programs import Origin
+from caesura.scheduler.programs import Origin
 
 from .test_delegation import Behind
 

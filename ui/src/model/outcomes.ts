@@ -1,4 +1,4 @@
-// What was predicted against what came, as the records say; `scheduler/accuracy/outcomes.py` does the same.
+// What was predicted against what came, as the records say; `scheduler/records/outcomes.py` does the same.
 import type { ForecastEntry, PauseEntry, Prediction, SessionEntry } from "./records";
 
 /** Quantities whose mean is predicted, and events whose probability is. */

@@ -21,8 +21,14 @@ from vllm.renderers.params import ChatParams, TokenizeParams
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from caesura.scheduler.errors import UsageError
-from caesura.scheduler.media import MediaRules, behind_results, has_media, text_of
-from caesura.scheduler.messages import Message, ToolSpec
+from caesura.scheduler.messages import (
+    MediaRules,
+    Message,
+    ToolSpec,
+    behind_results,
+    has_media,
+    text_of,
+)
 from caesura.scheduler.vllm.client.rendering.render import Renderer
 from caesura.scheduler.vllm.client.rendering.threads import RenderThreads
 

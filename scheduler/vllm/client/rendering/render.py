@@ -21,8 +21,7 @@ from typing import Any, Literal
 from caesura.intercept.calls.react import observation
 from caesura.intercept.calls.thinking import open_at_end
 from caesura.scheduler.errors import ContextOverflow, UsageError
-from caesura.scheduler.media import KINDS, has_media, text_of
-from caesura.scheduler.messages import Message, ToolSpec
+from caesura.scheduler.messages import MEDIA_KINDS, Message, ToolSpec, has_media, text_of
 from caesura.scheduler.vllm.client.rendering.roles import TRUSTED, Roles, probed
 from caesura.scheduler.vllm.client.rendering.tokens import LiteralText, max_characters_per_token
 from caesura.scheduler.vllm.tokenizer import template_of
@@ -322,7 +321,7 @@ class Renderer:
         made: dict[str, Any] = self._literal.cut(message, answer=message.get("role") == "assistant")
         if has_media([message]):
             parts = zip(message["content"], made["content"], strict=True)
-            made["content"] = [old if old.get("type") in KINDS else new for old, new in parts]
+            made["content"] = [old if old.get("type") in MEDIA_KINDS else new for old, new in parts]
         return made
 
 

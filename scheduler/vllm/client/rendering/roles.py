@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from caesura.scheduler.media import has_media, parts_of, text_of
-from caesura.scheduler.messages import Message, ToolSpec
+from caesura.scheduler.messages import Message, ToolSpec, has_media, parts_of, text_of
 
 logger = logging.getLogger(__name__)
 

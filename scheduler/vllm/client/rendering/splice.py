@@ -11,8 +11,7 @@ from functools import partial
 from caesura.intercept.calls.events import FollowUpReport
 from caesura.scheduler.answers import Answers, FollowUp, history_of, length_up_to_answer
 from caesura.scheduler.errors import ContextOverflow, UsageError
-from caesura.scheduler.media import has_media
-from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.scheduler.messages import Message, Sampling, SessionSpec, has_media
 from caesura.scheduler.vllm.client.rendering.render import Continuation, Renderer
 from caesura.scheduler.vllm.client.rendering.roles import leading_system
 from caesura.scheduler.vllm.client.rendering.threads import RenderThreads

@@ -12,7 +12,6 @@ from caesura.intercept.kv.pressure import Charge
 from caesura.intercept.kv.views import PausedKVView, Prices, StepView
 from caesura.intercept.kv.waste import Came, account, prices
 from caesura.intercept.pause_hints import PERSON
-from caesura.scheduler.accuracy.outcomes import FEW_CALLS
 from caesura.scheduler.predict.facts import Facts
 from caesura.scheduler.predict.forecast import About, Forecast
 from caesura.scheduler.records import (
@@ -25,6 +24,7 @@ from caesura.scheduler.records import (
     PredictionRecord,
     PriceRecord,
 )
+from caesura.scheduler.records.outcomes import FEW_CALLS
 from caesura.scheduler.vllm.engine.export.queue_delays import Wanted
 from caesura.scheduler.vllm.engine.sessions.paused_kv import Opening, PausedKV, Release
 

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
-from caesura.scheduler.accuracy.outcomes import CHANCES, Outcome, Outcomes
-from caesura.scheduler.accuracy.window import ChanceWindow
 from caesura.scheduler.records import (
     ForecastRecord,
     PauseRecord,
@@ -20,6 +18,8 @@ from caesura.scheduler.records import (
     SessionRecord,
     StepsRecord,
 )
+from caesura.scheduler.records.accuracy import ChanceWindow
+from caesura.scheduler.records.outcomes import CHANCES, Outcome, Outcomes
 
 SECONDS = (0.001, 0.01, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
 """The buckets of the durations of pauses."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, TypedDict
 
+from caesura.scheduler.policy.ranking import Score
 from caesura.scheduler.predict.facts import Facts
-from caesura.scheduler.rank.view import Score
 
 Clock = Callable[[], float]
 """Returns seconds of a clock that never goes backwards."""

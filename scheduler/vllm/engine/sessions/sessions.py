@@ -13,12 +13,10 @@ from vllm.v1.request import Request
 
 from caesura.intercept.calls.watch import WatchPlan
 from caesura.intercept.kv.pause_durations import Durations, ForecastTrust, PauseForecast
-from caesura.scheduler.admission.programs import Origin, Programs
-from caesura.scheduler.admission.view import Admission
-from caesura.scheduler.predict.facts import Facts
-from caesura.scheduler.predict.forecast import About, Forecast, Predictor
-from caesura.scheduler.predict.mixed import forecasts_by_name
-from caesura.scheduler.predict.words import CallWords, WordHasher, tells_of_error
+from caesura.scheduler.policy.admission import Admission
+from caesura.scheduler.predict.facts import CallWords, Facts, WordHasher, tells_of_error
+from caesura.scheduler.predict.forecast import About, Forecast, Predictor, forecasts_by_name
+from caesura.scheduler.programs import Origin, Programs
 from caesura.scheduler.prompt_lengths.process import Counts
 from caesura.scheduler.vllm.engine.port.requests import arrival_of, ended_by_itself
 from caesura.scheduler.vllm.engine.sessions.history_file import HistoryFile

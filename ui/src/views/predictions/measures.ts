@@ -1,4 +1,4 @@
-// Measures of predictions; `scheduler/accuracy/measures.py` defines the same ones.
+// Measures of predictions; `scheduler/records/accuracy.py` defines the same ones.
 import { mean } from "../../charts/stats";
 
 /** A bin of a calibration curve: the means of what was predicted and of what came. */

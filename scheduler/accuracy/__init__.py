@@ -1,1 +1,0 @@
-"""How good predictions were: what was predicted against what came, by predictor and quantity."""

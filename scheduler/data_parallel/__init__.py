@@ -1,1 +1,0 @@
-"""Which of several data-parallel engines serves a request, pure."""

@@ -1,0 +1,1 @@
+"""Policies of queues, pure: ranking, admission, shares, and which engine serves a request."""

@@ -1,1 +1,0 @@
-"""The clients of simulated sessions: their requests, their waits, and their progress."""

@@ -1,1 +1,0 @@
-"""Predictions in a simulation, compared with the workload, which is the truth."""

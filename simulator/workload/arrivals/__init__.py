@@ -1,1 +1,0 @@
-"""The arrivals of sessions: from a random process, or from a trace."""

@@ -1,1 +1,0 @@
-"""Workloads of papers, drawn from the papers' tables."""
