@@ -22,12 +22,12 @@ from playwright.async_api import Browser, Page, async_playwright
 from caesura.runtime.cli.demo.services import population, price, weather
 from caesura.runtime.launch import facts_of, record, start_engine
 from caesura.runtime.recording import catalog
+from caesura.runtime.recording import conventions as names
 from caesura.runtime.recording.entries import Entry, Recording
 from caesura.runtime.recording.files import built, write
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.storage import Store
 from caesura.runtime.sdk.agent import Agent
-from caesura.runtime.tracing import conventions as names
 from caesura.scheduler.messages import Sampling
 from caesura.simulator.engine import simulate
 from caesura.simulator.latency.machines import make_machine

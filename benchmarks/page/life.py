@@ -4,7 +4,7 @@ import json
 import random
 from typing import NamedTuple
 
-from caesura.runtime.tracing import conventions as names
+from caesura.runtime.recording import conventions as names
 from caesura.scheduler.records import (
     ForecastRecord,
     LackedSteps,

@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.entries import Entry, Recording, encoded, gap
 from caesura.runtime.recording.storage import SCHEMA, open_to_read, open_to_write, shrink
+from caesura.scheduler.errors import UsageError
 from caesura.stores.leases import is_alive
 from caesura.stores.sqlite import columns_of, transaction
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 
 from pydantic_core import PydanticSerializationError, to_json
 
-from caesura.runtime.tracing.conventions import CONTENT
+from caesura.runtime.recording.conventions import CONTENT
 from caesura.scheduler.records import GapRecord
 
 Entry = dict[str, Any]

@@ -18,11 +18,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Self
 
-from caesura.runtime.errors import UsageError
+from caesura.runtime.recording import conventions as names
 from caesura.runtime.recording.entries import Entry, Recording, encoded
 from caesura.runtime.recording.perfetto import perfetto
 from caesura.runtime.recording.window import times_of
-from caesura.runtime.tracing import conventions as names
+from caesura.scheduler.errors import UsageError
 from caesura.tools.artifacts import ArtifactStore
 
 MAX_SHOWN_CHARACTERS = 40

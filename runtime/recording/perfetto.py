@@ -21,8 +21,8 @@ from dataclasses import fields, replace
 from math import inf
 from typing import Any, NamedTuple
 
+from caesura.runtime.recording import conventions as names
 from caesura.runtime.recording.entries import encoded
-from caesura.runtime.tracing import conventions as names
 from caesura.scheduler.records import (
     GapRecord,
     LanesRecord,

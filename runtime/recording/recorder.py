@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from caesura.runtime.errors import CaesuraError
 from caesura.runtime.recording.catalog import Page
 from caesura.runtime.recording.entries import Entry, Row, gap, row_of, without_content
 from caesura.runtime.recording.storage import Store
+from caesura.scheduler.errors import CaesuraError
 from caesura.scheduler.records import HttpRecord
 from caesura.stores.sqlite import is_broken
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from caesura.runtime.recording import conventions as names
 from caesura.runtime.recording.entries import Entry
-from caesura.runtime.tracing import conventions as names
 from caesura.scheduler.records import (
     ContinuedRecord,
     ForecastRecord,

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.entries import Row
+from caesura.scheduler.errors import UsageError
 from caesura.scheduler.paths import traces_path
 from caesura.stores.leases import is_alive, new_owner
 from caesura.stores.sqlite import (

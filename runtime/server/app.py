@@ -223,7 +223,7 @@ class Application:
         """
         people = self._state.people
         asked = {item.session for item in people.waited_for} if people is not None else set()
-        await self._responses.leave(self._state.runs.kept_long(asked, seconds))
+        await self._responses.leave(self._state.runs.long_journaled(asked, seconds))
         await self._state.runs.break_off_long(_LEFT_WAITING, asked, seconds)
 
     def cancel_all(self) -> None:

@@ -104,16 +104,16 @@ class Runs:
     def __init__(self) -> None:
         # A run's dispatcher lives as long as the run does.
         self._dispatchers: WeakSet[Dispatcher] = WeakSet()
-        self._kept: WeakSet[Dispatcher] = WeakSet()
+        self._journaled: WeakSet[Dispatcher] = WeakSet()
 
-    def add(self, dispatcher: Dispatcher, *, kept: bool = False) -> None:
-        """Know a run from now on, by its dispatcher; a later process goes on with a `kept` one."""
-        (self._kept if kept else self._dispatchers).add(dispatcher)
+    def add(self, dispatcher: Dispatcher, *, journaled: bool = False) -> None:
+        """Know a run by its dispatcher. A later process goes on with a journaled one."""
+        (self._journaled if journaled else self._dispatchers).add(dispatcher)
 
     async def break_off(self, error: Exception) -> None:
         """Cancel all tools under way and wait for their end; the runs of them raise `error`.
 
-        Runs that are kept go on elsewhere, and are left alone.
+        Runs with a journal go on elsewhere, and are left alone.
         """
         await _broken_off(list(self._dispatchers), error)
 
@@ -126,9 +126,9 @@ class Runs:
         """
         await _broken_off(_long(self._dispatchers, asked, longest_seconds), error)
 
-    def kept_long(self, asked: Collection[str], longest_seconds: float) -> set[str]:
-        """Return the sessions of the kept runs that wait in this way."""
-        return {each.scope.session for each in _long(self._kept, asked, longest_seconds)}
+    def long_journaled(self, asked: Collection[str], longest_seconds: float) -> set[str]:
+        """Return the sessions of the journaled runs that wait in this way."""
+        return {each.scope.session for each in _long(self._journaled, asked, longest_seconds)}
 
 
 def _long(

@@ -8,7 +8,7 @@ from functools import cached_property
 from opentelemetry.context import attach
 from opentelemetry.trace import Span, set_span_in_context
 
-from caesura.runtime.tracing import conventions as names
+from caesura.runtime.recording import conventions as names
 from caesura.runtime.tracing.content import Content, cut
 from caesura.runtime.tracing.propagation import headers_of
 from caesura.runtime.tracing.status import fail

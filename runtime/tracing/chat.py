@@ -16,8 +16,8 @@ from caesura.intercept.calls.events import (
     TextDelta,
     TurnEnded,
 )
+from caesura.runtime.recording import conventions as names
 from caesura.runtime.run.fold import UsageCount
-from caesura.runtime.tracing import conventions as names
 from caesura.runtime.tracing.content import (
     MAX_CHARACTERS,
     MAX_NAME_CHARACTERS,

@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.util.types import AttributeValue
 
-from caesura.runtime.tracing import conventions as names
+from caesura.runtime.recording import conventions as names
 
 LOG = logging.getLogger(__name__)
 

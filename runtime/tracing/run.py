@@ -11,7 +11,7 @@ from opentelemetry.util.types import AttributeValue
 
 from caesura.runtime.engine import EngineSession
 from caesura.runtime.events import RunEnded, RunEvent, Usage
-from caesura.runtime.tracing import conventions as names
+from caesura.runtime.recording import conventions as names
 from caesura.runtime.tracing.call import CallTrace
 from caesura.runtime.tracing.chat import ChatTrace, asked
 from caesura.runtime.tracing.content import (

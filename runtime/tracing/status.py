@@ -5,7 +5,7 @@ import asyncio
 from opentelemetry.trace import Span, Status, StatusCode
 
 from caesura.runtime.errors import CaesuraError, LimitReached, UsageError
-from caesura.runtime.tracing import conventions as names
+from caesura.runtime.recording import conventions as names
 from caesura.runtime.tracing.content import clean
 
 MAX_CHARACTERS = 300

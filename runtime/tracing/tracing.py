@@ -12,15 +12,15 @@ from opentelemetry.sdk.trace.export import SpanExporter
 from opentelemetry.trace import TracerProvider
 
 from caesura.distribution import __version__
+from caesura.runtime.recording import conventions as names
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.recording.spans import RecordAll, SpanEntries
-from caesura.runtime.tracing import conventions as names
 from caesura.runtime.tracing.content import Content, is_captured
 from caesura.runtime.tracing.dialects import Speaking, dialects_in
 from caesura.runtime.tracing.export import Exports
 from caesura.runtime.tracing.propagation import context_from
 from caesura.runtime.tracing.run import RunTrace
 from caesura.runtime.tracing.setup import GRPC, Receiver
+from caesura.runtime.tracing.spans import RecordAll, SpanEntries
 
 NOTHING: Mapping[str, str] = {}
 UNKNOWN = "unknown_service"

@@ -9,8 +9,8 @@ from rich.tree import Tree
 from caesura.runtime.cli.show import plain, shorten
 from caesura.runtime.cli.trace.forecast_lines import forecast_items
 from caesura.runtime.cli.trace.words import counted, fault_of, name_of
+from caesura.runtime.recording import conventions as names
 from caesura.runtime.recording.runs import Pause, Run, Session
-from caesura.runtime.tracing import conventions as names
 from caesura.scheduler.records import (
     ContinuedRecord,
     PauseRecord,

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from caesura.runtime.cli.show import plain
+from caesura.runtime.recording import conventions as names
 from caesura.runtime.recording.runs import Run
-from caesura.runtime.tracing import conventions as names
 from caesura.scheduler.records import SpanRecord
 
 FAULTS = {

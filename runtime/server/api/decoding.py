@@ -112,7 +112,7 @@ async def begun_run(
     context = RunContext.of(state.engine, plan, tools, pictures, trace, results_first)
     context = replace(context, observer=_Accounts(state, plan, sender, context.tools))
     async with context.dispatcher() as dispatcher:
-        state.runs.add(dispatcher, kept=kept is not None)
+        state.runs.add(dispatcher, journaled=kept is not None)
         async with aclosing(traced(session, messages, dispatcher, context)) as events:
             yield events
 

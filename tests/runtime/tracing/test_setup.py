@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caesura.distribution import install
-from caesura.runtime.tracing import conventions
+from caesura.runtime.recording import conventions
 from caesura.runtime.tracing.content import (
     MAX_CHARACTERS,
     MAX_MESSAGES,

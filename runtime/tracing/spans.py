@@ -8,9 +8,9 @@ from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 from opentelemetry.trace import SpanKind, TraceState
 from opentelemetry.util.types import Attributes
 
+from caesura.runtime.recording import conventions as names
 from caesura.runtime.recording.entries import without_content
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.tracing import conventions as names
 from caesura.scheduler.records import SpanEvent, SpanRecord
 
 LASTING = (names.INVOKE_AGENT, names.EXECUTE_TOOL)

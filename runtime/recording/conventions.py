@@ -1,4 +1,4 @@
-"""All names of spans, attributes and events.
+"""The names of spans, attributes and events in a recording, after OpenTelemetry's conventions.
 
 The GenAI conventions (open-telemetry/semantic-conventions-genai) are in development, and their
 names may change. These constants keep a release of Caesura independent of the installed packages.
