@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from caesura.runtime.cli.simulate.progress import watching
+from caesura.runtime.cli.plan.studies import watching
 from caesura.scheduler.policy.slo import Slo
 from caesura.simulator.policy import parse_policy
 from caesura.simulator.report.grids import Grid, service_grids

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from caesura.runtime.cli.simulate.progress import watching
+from caesura.runtime.cli.plan.studies import watching
 from caesura.simulator.policy import Policy, parse_policy
 from caesura.simulator.report.canvas import can_draw
 from caesura.simulator.report.grids import Grid, memory_grids, ratio_grids, service_grids

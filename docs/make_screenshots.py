@@ -19,7 +19,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.async_api import Browser, Page, async_playwright
 
-from caesura.runtime.cli.demo.services import population, price, weather
+from caesura.runtime.cli.demo import population, price, weather
 from caesura.runtime.launch import facts_of, record, start_engine
 from caesura.runtime.recording import catalog
 from caesura.runtime.recording import conventions as names

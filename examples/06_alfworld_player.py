@@ -13,7 +13,7 @@ import argparse
 import asyncio
 from contextlib import aclosing
 
-from caesura.runtime.cli.demo.player import PROMPT, play
+from caesura.runtime.cli.game import PROMPT, play
 from caesura.runtime.errors import LimitReached
 from caesura.runtime.events import CallFinished, RunEvent, TextDelta, ToolReturned
 from caesura.runtime.run.limits import Limits

@@ -21,10 +21,9 @@ from starlette.applications import Starlette
 from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from caesura.runtime.cli.options import Traces
-from caesura.runtime.cli.recording import recorded
 from caesura.runtime.errors import CaesuraError, UsageError
 from caesura.runtime.launch import inside, server_around
+from caesura.runtime.recorded import Traces, recorded
 from caesura.runtime.run.limits import configured_limits
 from caesura.runtime.server.app import CHAT, Application, create_app
 from caesura.runtime.server.delegation import Again

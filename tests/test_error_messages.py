@@ -13,9 +13,9 @@ FOR_USERS = {"UsageError", "SetupError", "DataError", "StudyError", "Calibration
 MAX_WITHOUT_VALUE = {
     "runtime/cli/kb.py": 1,
     "runtime/cli/options.py": 1,
-    "runtime/cli/simulate/replay.py": 1,
-    "runtime/cli/tools/one_call.py": 1,
-    "runtime/cli/trace/export.py": 1,
+    "runtime/cli/plan/studies.py": 1,
+    "runtime/cli/tool_calls.py": 1,
+    "runtime/cli/trace/recordings.py": 1,
     "runtime/run/limits.py": 1,
     "runtime/sdk/session.py": 4,
     "runtime/server/keys/access.py": 1,

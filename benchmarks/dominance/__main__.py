@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from caesura.runtime.cli.simulate.progress import watching
+from caesura.runtime.cli.plan.studies import watching
 from caesura.simulator.policy import parse_policy
 from caesura.simulator.report.canvas import can_draw
 from caesura.simulator.study.conduct import Made, conduct

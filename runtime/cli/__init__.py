@@ -1,4 +1,4 @@
-"""The `caesura` command: ask, chat, serve, calibrate, demo, doctor, simulate, replay."""
+"""The `caesura` command. Each of its commands is imported when it is called."""
 
 from caesura.runtime.cli.app import main
 

@@ -42,14 +42,14 @@ COMMANDS = {
         "Measure an application's engines on this machine: loading, steps, memory.",
     ),
     "simulate": (
-        "simulate.commands:simulate",
+        "plan.simulate:simulate",
         "Compare policies by simulation: the real scheduler on a simulated machine.",
     ),
-    "replay": ("simulate.commands:replay", "Simulate recorded traffic under other policies."),
-    "tools": ("tools.commands:app", "List the tools, and test them."),
+    "replay": ("plan.simulate:replay", "Simulate recorded traffic under other policies."),
+    "tools": ("tools:app", "List the tools, and test them."),
     "kb": ("kb:app", "Manage corpora of your documents for the search tool."),
     "people": (
-        "people.commands:app",
+        "people:app",
         "Answer the questions of a running server's tools, and approve their calls.",
     ),
     "trace": (
@@ -57,7 +57,7 @@ COMMANDS = {
         "Show and export recordings: runs, pauses, and the decisions about their KV cache.",
     ),
     "predict": (
-        "predict.commands:app",
+        "predict:app",
         "Train and measure predictors of output lengths from prompts.",
     ),
 }
@@ -82,7 +82,7 @@ def command(name: str) -> Any:
     found = getattr(import_module(f"caesura.runtime.cli.{module}"), attribute)
     if isinstance(found, typer.Typer):
         return typer.main.get_group(found)
-    from caesura.runtime.cli.vllm_flags import VllmCommand
+    from caesura.runtime.cli.errors import VllmCommand
 
     alone = styled()
     alone.command(name, cls=VllmCommand)(found)

@@ -10,10 +10,9 @@ from rich.markup import escape
 
 from caesura.runtime.cli.engine import engine_on
 from caesura.runtime.cli.options import ModelOptions, Traces
-from caesura.runtime.cli.prompt import Terminal
-from caesura.runtime.cli.recording import recorded
-from caesura.runtime.cli.show import Printer
+from caesura.runtime.cli.terminal import Printer, Terminal
 from caesura.runtime.errors import CaesuraError
+from caesura.runtime.recorded import recorded
 from caesura.runtime.run.limits import configured_limits
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.sdk.session import Session

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from caesura.runtime.cli.errors import mistakes_told
-from caesura.runtime.cli.fill import filled
 from caesura.runtime.cli.options import (
     DEFAULT_HOST_GIB,
     Formats,
@@ -22,12 +21,16 @@ from caesura.runtime.cli.options import (
     TraceTitle,
     Verbose,
     VllmArgs,
+    filled,
 )
-from caesura.runtime.cli.serve.audit import AuditOptions
-from caesura.runtime.cli.serve.connections import ConnectionOptions
-from caesura.runtime.cli.serve.kept import Kept
-from caesura.runtime.cli.serve.lifetime import LifetimeOptions
-from caesura.runtime.cli.serve.options import Scheduling, ServerOptions
+from caesura.runtime.cli.serve_options import (
+    AuditOptions,
+    ConnectionOptions,
+    Kept,
+    LifetimeOptions,
+    Scheduling,
+    ServerOptions,
+)
 from caesura.scheduler.serve_options import check_flags
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
@@ -97,7 +100,7 @@ def serve(
     with mistakes_told():
         source = source.with_model_first()
         check_flags(source.vllm_args or ())
-    from caesura.runtime.cli.serve.serve import serve_model
+    from caesura.runtime.cli.serve import serve_model
     from caesura.runtime.server.listen import loop_factory
 
     run(
@@ -123,7 +126,7 @@ def calibrate(
 ) -> None:
     """Measure the cost of steps on this machine, and the link to host memory."""
     set_log_level(verbose)
-    from caesura.runtime.cli.calibrate.calibrate import measure_model
+    from caesura.runtime.cli.calibrate import measure_model
 
     run(measure_model(model, output, quick, host_gib, vllm_args or []))
 
@@ -140,7 +143,7 @@ def demo(
     """Ask the bundled model a dozen questions at once, and show its pauses and resumes."""
     set_log_level(verbose)
     if kill_engine:
-        from caesura.runtime.cli.demo.kill_engine import show as show_death
+        from caesura.runtime.cli.kill_engine import show as show_death
 
         run(show_death())
         return

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from caesura.runtime.cli.demo.kill_engine import SERVE, Server
+from caesura.runtime.cli.kill_engine import SERVE, Server
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from caesura.runtime.cli.demo.kill_engine import (
+from caesura.runtime.cli.kill_engine import (
     QUESTIONS,
     SERVE,
     Server,

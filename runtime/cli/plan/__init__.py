@@ -1,1 +1,1 @@
-"""Planning applications of several models, and running plans."""
+"""Commands that plan or simulate: plan, run, measure, simulate and replay."""

@@ -7,7 +7,7 @@ import typer
 
 from caesura.planning.show.emit import KINDS
 from caesura.runtime.cli.errors import mistakes_told
-from caesura.runtime.cli.fill import filled
+from caesura.runtime.cli.options import filled
 from caesura.runtime.cli.plan.options import (
     ApplicationFile,
     Devices,
@@ -65,8 +65,7 @@ def plan(
     """
     from functools import partial
 
-    from caesura.runtime.cli.plan.plan import Outputs, show_plan
-    from caesura.runtime.cli.plan.search import measured_costs
+    from caesura.runtime.cli.plan.plan import Outputs, measured_costs, show_plan
 
     with mistakes_told():
         if emit is not None and emit not in KINDS:

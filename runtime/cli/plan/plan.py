@@ -1,24 +1,173 @@
-"""`caesura plan`: the plan of an application as a table, JSON, a chart, or deployment files."""
+"""`caesura plan`: the plan of an application as a table, JSON, a chart, or deployment files.
+
+The search shows its progress, and plans are recorded in the file of traces, where the page finds
+them.
+"""
 
 import json
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as ProgressBar
 
+from caesura.distribution import __version__
 from caesura.planning.application.application import Application
+from caesura.planning.application.file import read_application
+from caesura.planning.application.requests import Requests, estimate_tokens
+from caesura.planning.costs.estimate import make_costs
 from caesura.planning.plan import Plan, plan_to_json
-from caesura.planning.search.planner import CostModel
-from caesura.planning.search.strategies import Choice
+from caesura.planning.run.journal import Journal
+from caesura.planning.search.planner import CostModel, Planner
+from caesura.planning.search.strategies import Choice, Effort
 from caesura.planning.show.emit import emit
 from caesura.planning.show.gantt import Chart, plan_bars, run_bars, to_html, to_svg
+from caesura.planning.show.records import RunRecords, other_plan, plan_record
 from caesura.planning.show.tables import ends_of, ends_table, makespan_text, plan_table, read_run
+from caesura.planning.stage_times import Progress
 from caesura.runtime.cli.plan.options import PlanOptions, RunTraces
-from caesura.runtime.cli.plan.recording import record_plan
-from caesura.runtime.cli.plan.search import MakeCosts, Search, find_plan, measured_costs, prepare
 from caesura.runtime.errors import UsageError
+from caesura.runtime.recorded import store_of
+from caesura.runtime.recording.recorder import Recorder
+from caesura.runtime.token_counter import token_counter
+from caesura.tools.config.caesura_toml import Config
+
+MakeCosts = Callable[[Requests, Path | None], CostModel]
+"""Returns what the models of an application cost, with what a file says was measured."""
+
+
+def measured_costs(
+    requests: Requests, path: Path | None, sleep_level: int | None = None
+) -> CostModel:
+    """Return the costs of an application's models; raises `UsageError`.
+
+    With a `sleep_level` evicted engines sleep, as far as the times of that were measured.
+    """
+    return make_costs(requests.application, requests, path=path, sleep_level=sleep_level)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """An application, how many devices it may use, and what makes its plans."""
+
+    application: Application
+    requests: Requests
+    devices: int
+    planner: Planner
+
+
+def prepare(path: Path, how: PlanOptions, costs: MakeCosts = measured_costs) -> Search:
+    """Read an application and the costs of its models; raises `UsageError`."""
+    application = read_application(path)
+    devices = how.devices or application.devices
+    if not devices:
+        raise UsageError(
+            f"{path} does not say how many devices there are: give --devices, or `devices` in"
+            " [application]"
+        )
+    application = replace(application, devices=devices)  # costs depend on it
+    requests = Requests(application, lambda model: token_counter(model.path) or estimate_tokens)
+    planner = Planner(requests, costs(requests, how.costs), draws=how.draws, seed=how.seed)
+    return Search(application, requests, devices, planner)
+
+
+def find_plan(
+    search: Search, how: PlanOptions, console: Console, done: Progress | None = None
+) -> Choice:
+    """Return the plan of the chosen strategy; a bar on `console` shows how far the search is.
+
+    The plan is one for what is not `done` yet.
+    """
+    columns = (
+        TextColumn("searching"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    effort = Effort()
+    if how.search_seconds is not None:
+        effort = Effort(seconds=how.search_seconds, clock=time.monotonic)
+    with ProgressBar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=1.0)
+
+        def watch(part: float, seconds: float) -> None:
+            bar.update(task, completed=part, description=f"best so far: {seconds:.1f} s")
+
+        return search.planner.plan(
+            search.devices, strategy=how.strategy, progress=done, effort=effort, watch=watch
+        )
+
+
+SOURCE = "plan"
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The plan of a run, the next best one if it is known, and why that one lost."""
+
+    plan: Plan
+    next_best: Plan | None = None
+    reason: str = ""
+
+
+@contextmanager
+def recorded_run(
+    search: Search, planned: Planned, journal: Journal, traces: RunTraces
+) -> Iterator[tuple[RunRecords, Path] | None]:
+    """Yield what writes records of a run, and their file; None if nothing is to be recorded."""
+    config = Config.load()
+    if traces.off or not (config.trace.enabled or traces.file):
+        yield None
+        return
+    store = store_of(config, traces.file)
+    title = f"caesura run, {search.application.name}"
+    with Recorder(store, title, SOURCE, _facts(search, planned.plan)) as recorder:
+        records = RunRecords(
+            recorder.add,
+            search.application.name,
+            Counter(request.model for request in search.requests.all),
+            search.planner.costs.load_seconds,
+            done=journal.done.values(),
+            next_best=other_plan(planned.next_best, planned.reason),
+        )
+        yield records, store.path
+
+
+def record_plan(search: Search, choice: Choice, file: Path) -> int:
+    """Record a plan alone, and return its recording's number; raises `UsageError`."""
+    title = f"caesura plan, {search.application.name}"
+    store = store_of(Config.load(), file)
+    record = plan_record(
+        choice.plan,
+        search.application.name,
+        len(search.requests.all),
+        search.planner.costs.load_seconds,
+        at=time.time(),
+        next_best=other_plan(choice.next_best, choice.reason),
+    )
+    with Recorder(store, title, SOURCE, _facts(search, choice.plan)) as recorder:
+        recorder.add([record.entry()])
+    if recorder.recording is None or not recorder.written:
+        raise UsageError(f"--trace {file}: the plan could not be written; the log says why")
+    return recorder.recording
+
+
+def _facts(search: Search, plan: Plan) -> dict[str, Any]:
+    return {
+        "version": __version__,
+        "application": search.application.name,
+        "strategy": plan.strategy,
+        "devices": plan.devices,
+        "requests": len(search.requests.all),
+    }
+
 
 CHARTS = (".svg", ".html")
 

@@ -1,13 +1,20 @@
-"""`caesura run`: an application's plan carried out on engines."""
+"""`caesura run`: an application's plan carried out on engines.
+
+Its progress is a bar in a terminal, and elsewhere a line for each stage and load.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any, Protocol
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as ProgressBar
 
 from caesura.planning.plan import Plan, read_next_best, read_plan
 from caesura.planning.run.asking import asked_models, routed
@@ -21,11 +28,115 @@ from caesura.planning.show.records import RunRecords
 from caesura.planning.show.tables import makespan_text, read_run
 from caesura.planning.stage_times import Progress
 from caesura.runtime.cli.plan.options import EngineOptions, PlanOptions, RunTraces
-from caesura.runtime.cli.plan.plan import demand_chart, plan_chart, write_chart
-from caesura.runtime.cli.plan.recording import Planned, recorded_run
-from caesura.runtime.cli.plan.run_progress import Shown, watching
-from caesura.runtime.cli.plan.search import MakeCosts, Search, find_plan, measured_costs, prepare
+from caesura.runtime.cli.plan.plan import (
+    MakeCosts,
+    Planned,
+    Search,
+    demand_chart,
+    find_plan,
+    measured_costs,
+    plan_chart,
+    prepare,
+    recorded_run,
+    write_chart,
+)
 from caesura.runtime.errors import UsageError
+
+TOLD = ("stage", "loaded", "not loaded", "lost", "devices", "replanned")
+"""The events that get a line."""
+
+
+class Shown(Protocol):
+    """What a run is shown to."""
+
+    def event(self, row: Mapping[str, Any]) -> None:
+        """Show an event of the run."""
+        ...
+
+    def result(self, result: Result) -> None:
+        """Show a result."""
+        ...
+
+
+@contextmanager
+def watching(requests: int, done: int, console: Console, quiet: bool) -> Iterator[Shown]:
+    """Yield what shows a run of `requests`, of which `done` are done; remove the bar at the end."""
+    if quiet or not console.is_terminal:
+        yield Lines(None if quiet else console)
+        return
+    columns = (
+        TextColumn("running"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
+    with ProgressBar(*columns, console=console, transient=True) as progress:
+        yield Bar(progress, requests, done)
+
+
+class Lines:
+    """Prints a line for each event; nothing without a console."""
+
+    def __init__(self, console: Console | None) -> None:
+        self._console = console
+
+    def event(self, row: Mapping[str, Any]) -> None:
+        """Print the event."""
+        if self._console is not None and row["event"] in TOLD:
+            line = f"{row['at']:8.1f} s  {line_of(row)}"
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def result(self, result: Result) -> None:
+        """Print nothing."""
+
+
+class Bar:
+    """A bar of the requests, with the engines that serve or load."""
+
+    def __init__(self, progress: ProgressBar, requests: int, done: int) -> None:
+        self._progress = progress
+        self._engines: dict[str, str] = {}
+        self._task = progress.add_task("", total=requests, completed=done)
+
+    def event(self, row: Mapping[str, Any]) -> None:
+        """Update the engines, and print what is unusual above the bar."""
+        name, replica = row["event"], row.get("replica", "")
+        if name == "loading":
+            self._engines[replica] = f"{replica} (loading)"
+        elif name == "loaded":
+            self._engines[replica] = replica
+        elif name in ("evicted", "lost"):
+            self._engines.pop(replica, None)
+        if name in ("not loaded", "lost", "devices", "replanned"):
+            self._progress.console.print(line_of(row), markup=False, highlight=False)
+        self._progress.update(self._task, description=", ".join(self._engines.values()))
+
+    def result(self, result: Result) -> None:
+        """Count the result."""
+        self._progress.advance(self._task)
+
+
+def line_of(row: Mapping[str, Any]) -> str:
+    """Return a line that says an event."""
+    match row["event"]:
+        case "stage":
+            named = (f"{one['model']} x{one['replicas']}" for one in row["placements"])
+            return f"stage {row['stage'] + 1}: {', '.join(named)}"
+        case "loaded":
+            devices = ", ".join(map(str, row["devices"]))
+            return f"{row['replica']} is loaded on device {devices} after {row['seconds']:.1f} s"
+        case "not loaded":
+            return f"{row['replica']} could not be loaded: {row['reason']}"
+        case "lost":
+            return f"{row['replica']} was lost: {row['reason']}"
+        case "devices":
+            return f"devices that are left: {', '.join(map(str, row['usable']))}"
+        case "replanned":
+            return f"another plan for what is left, by {row['strategy']}: {row['reason']}"
+        case name:
+            return str(name)
+
 
 INTERRUPTED = 130
 LOGS_SUFFIX = ".logs"

@@ -98,12 +98,12 @@ def predictions(
     Each forecast of a segment is compared with what came: its tokens, the
     duration of the next pause, and the calls until the session ended.
     """
-    from caesura.runtime.cli.trace import predictions as command
+    from caesura.runtime.cli.trace import recordings as files
     from caesura.runtime.cli.trace import show as browsing
 
     with mistakes_told():
         file = browsing.store_file(store, config)
-        command.show_predictions(file, recording, records or [], as_json)
+        files.show_predictions(file, recording, records or [], as_json)
 
 
 @app.command()
@@ -138,17 +138,17 @@ def export(
     config: ConfigFile = None,
 ) -> None:
     """Write recordings to a file: a standalone HTML page, JSON, or a trace for Perfetto."""
-    from caesura.runtime.cli.trace import export as exporting
+    from caesura.runtime.cli.trace import recordings as files
     from caesura.runtime.cli.trace import show as browsing
 
     with mistakes_told():
-        exporting.export(
+        files.export(
             browsing.store_file(store, config),
             recordings or [],
             records or [],
             output,
             form,
-            exporting.Span(since, until, last),
+            files.Span(since, until, last),
             config,
         )
 
@@ -161,11 +161,11 @@ def name(
     config: ConfigFile = None,
 ) -> None:
     """Give a recording another title."""
-    from caesura.runtime.cli.trace import curate
+    from caesura.runtime.cli.trace import recordings as files
     from caesura.runtime.cli.trace import show as browsing
 
     with mistakes_told():
-        curate.name(browsing.store_file(store, config), recording, title)
+        files.name(browsing.store_file(store, config), recording, title)
 
 
 @app.command()
@@ -179,38 +179,38 @@ def note(
     config: ConfigFile = None,
 ) -> None:
     """Set the note of a recording, or print it."""
-    from caesura.runtime.cli.trace import curate
+    from caesura.runtime.cli.trace import recordings as files
     from caesura.runtime.cli.trace import show as browsing
 
     with mistakes_told():
-        curate.note(browsing.store_file(store, config), recording, text)
+        files.note(browsing.store_file(store, config), recording, text)
 
 
 @app.command()
 def pin(recordings: Recordings, store: StoreFile = None, config: ConfigFile = None) -> None:
     """Keep recordings whatever the bounds on the file's size and age."""
-    from caesura.runtime.cli.trace import curate
+    from caesura.runtime.cli.trace import recordings as files
     from caesura.runtime.cli.trace import show as browsing
 
     with mistakes_told():
-        curate.pin(browsing.store_file(store, config), recordings, pinned=True)
+        files.pin(browsing.store_file(store, config), recordings, pinned=True)
 
 
 @app.command()
 def unpin(recordings: Recordings, store: StoreFile = None, config: ConfigFile = None) -> None:
     """Let recordings be deleted for room or age again."""
-    from caesura.runtime.cli.trace import curate
+    from caesura.runtime.cli.trace import recordings as files
     from caesura.runtime.cli.trace import show as browsing
 
     with mistakes_told():
-        curate.pin(browsing.store_file(store, config), recordings, pinned=False)
+        files.pin(browsing.store_file(store, config), recordings, pinned=False)
 
 
 @app.command()
 def rm(recordings: Recordings, store: StoreFile = None, config: ConfigFile = None) -> None:
     """Delete recordings that have ended, pinned ones too."""
-    from caesura.runtime.cli.trace import curate
+    from caesura.runtime.cli.trace import recordings as files
     from caesura.runtime.cli.trace import show as browsing
 
     with mistakes_told():
-        curate.delete(browsing.store_file(store, config), recordings)
+        files.delete(browsing.store_file(store, config), recordings)

@@ -12,10 +12,9 @@ from typer.testing import CliRunner
 
 from caesura.intercept.kv.costs import CostModel
 from caesura.runtime import launch
-from caesura.runtime.cli import doctor
+from caesura.runtime.cli import calibrate, doctor
+from caesura.runtime.cli import serve as serving
 from caesura.runtime.cli.app import app
-from caesura.runtime.cli.calibrate import calibrate
-from caesura.runtime.cli.serve import serve as serving
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import EngineFailed, UsageError
 from caesura.runtime.server.keys.key import tenant_of
@@ -54,8 +53,8 @@ class Started:
         self.served = False
         monkeypatch.setattr(calibrate, "engine_on", self.engine_on)
         monkeypatch.setattr(serving, "engine_on", self.engine_on)
-        monkeypatch.setattr(calibrate, "measure", self.measure)
-        monkeypatch.setattr(serving, "measure", self.measure)
+        monkeypatch.setattr(calibrate, "measure_shown", self.measure)
+        monkeypatch.setattr(serving, "measure_shown", self.measure)
         monkeypatch.setattr(serving, "adopt", self.adopt)
         monkeypatch.setattr(serving, "calibration_of", lambda engine: self.known)
         monkeypatch.setattr(serving, "serve", self.serve)

@@ -16,8 +16,8 @@ from caesura.intercept.calls.events import CallMalformed
 from caesura.runtime.cli import ask_chat as talk
 from caesura.runtime.cli import demo, doctor
 from caesura.runtime.cli.app import COMMANDS, app, command
-from caesura.runtime.cli.demo.tour import Stop
-from caesura.runtime.cli.show import Printer, describe_resume, shorten
+from caesura.runtime.cli.demo import Stop
+from caesura.runtime.cli.terminal import Printer, describe_resume, shorten
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import EngineFailed, UsageError
 from caesura.runtime.events import (

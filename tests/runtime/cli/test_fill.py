@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from caesura.runtime.cli.fill import filled
+from caesura.runtime.cli.options import filled
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What `caesura demo --kill-engine` tells of its streams."""
 
-from caesura.runtime.cli.demo.kill_engine import Stream
+from caesura.runtime.cli.kill_engine import Stream
 
 
 def test_the_silence_around_a_death_is_the_longest_time_without_text_behind_it():

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from caesura.runtime.cli.doctor import model_checks
 from caesura.runtime.cli.errors import Complaint
-from caesura.runtime.cli.model_checks import model_checks
 from caesura.runtime.launch import BUNDLED_MODEL
 
 

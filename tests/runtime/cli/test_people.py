@@ -13,10 +13,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from caesura.runtime.cli import pending
 from caesura.runtime.cli.app import app as command_line
-from caesura.runtime.cli.people import pending
-from caesura.runtime.cli.people.pending import line_of
-from caesura.runtime.cli.prompt import Terminal
+from caesura.runtime.cli.pending import line_of
+from caesura.runtime.cli.terminal import Terminal
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.server import create_app
 from caesura.runtime.server.keys.key import Key

@@ -1,6 +1,6 @@
 import pytest
 
-from caesura.runtime.cli.demo.player import Goal, goal_of, play
+from caesura.runtime.cli.game import Goal, goal_of, play
 from caesura.runtime.testing.script import Calls
 
 ROOM = (

@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from caesura.runtime.cli.app import app
+from caesura.runtime.cli.errors import misplaced
 from caesura.runtime.cli.options import ModelOptions
-from caesura.runtime.cli.serve.serve import tools_line
-from caesura.runtime.cli.vllm_flags import misplaced
+from caesura.runtime.cli.serve import tools_line
 from caesura.runtime.errors import UsageError
 from caesura.tools import tool
 from caesura.tools.registry import Registry

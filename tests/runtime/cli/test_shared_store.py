@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from caesura.runtime.cli.serve.kept import Kept
+from caesura.runtime.cli.serve_options import Kept
 from caesura.runtime.errors import UsageError
 from caesura.runtime.journal.store import Entry, PostgresJournal
 from caesura.runtime.server.responses.store import PostgresResponses

@@ -16,10 +16,15 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from caesura.runtime.cli.app import app
-from caesura.runtime.cli.simulate import run as command
-from caesura.runtime.cli.simulate.progress import Bar, watching
-from caesura.runtime.cli.simulate.run import describe, parse_policies, parse_seeds
-from caesura.runtime.cli.simulate.study import make_study
+from caesura.runtime.cli.plan import studies as command
+from caesura.runtime.cli.plan.studies import (
+    Bar,
+    describe,
+    make_study,
+    parse_policies,
+    parse_seeds,
+    watching,
+)
 from caesura.runtime.recording.entries import row_of
 from caesura.runtime.recording.storage import Store
 from caesura.runtime.whatif.stretch import GOES_ON

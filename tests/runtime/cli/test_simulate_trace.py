@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from caesura.runtime.cli.app import app
-from caesura.runtime.cli.simulate import run as command
-from caesura.runtime.cli.simulate import study as studying
+from caesura.runtime.cli.plan import studies as command
+from caesura.runtime.cli.plan import studies as studying
 from caesura.runtime.errors import UsageError
 from caesura.simulator.study.work import Work
 from tests.simulator import studies

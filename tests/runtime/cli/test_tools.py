@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from caesura.runtime.cli import ask_chat as talk
 from caesura.runtime.cli.app import app
-from caesura.runtime.cli.tools.one_call import SAMPLES
+from caesura.runtime.cli.tool_calls import SAMPLES
 from caesura.tools.config.toolset import BUILTINS, Toolset
 
 HOSTILE = Path(__file__).parents[2] / "tools" / "mcp" / "hostile.py"
@@ -138,7 +138,7 @@ def test_it_is_told_before_an_engine_is_loaded(configured, monkeypatch, argument
         raise AssertionError("the engine was started")
 
     monkeypatch.setattr(talk, "engine_on", never)
-    monkeypatch.setattr("caesura.runtime.cli.serve.serve.engine_on", never)
+    monkeypatch.setattr("caesura.runtime.cli.serve.engine_on", never)
     text = "" if "clok" in arguments else "[tools.clock]\nzone = 1"
     result = configured(text, *arguments)
     assert result.exit_code == 2, result.output

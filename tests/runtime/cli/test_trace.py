@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from caesura.runtime.cli.options import Traces
-from caesura.runtime.cli.recording import recorded
-from caesura.runtime.cli.serve.serve import traces_line
+from caesura.runtime.cli.serve import traces_line
 from caesura.runtime.errors import UsageError
+from caesura.runtime.recorded import recorded
 from caesura.runtime.recording import catalog
 from caesura.runtime.recording.entries import Entry, row_of
 from caesura.runtime.recording.runs import Runs

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from caesura.runtime.cli.serve.options import ServerOptions
+from caesura.runtime.cli.serve_options import ServerOptions
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.storage import Store

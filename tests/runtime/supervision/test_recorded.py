@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from caesura.runtime.cli.serve.lifetime import LifetimeOptions
-from caesura.runtime.cli.serve.supervised import supervisor_of
+from caesura.runtime.cli.serve import supervisor_of
+from caesura.runtime.cli.serve_options import LifetimeOptions
 from caesura.runtime.errors import EngineFailed
 from caesura.runtime.server.load.queue_bound import QueueBound
 from caesura.runtime.supervision.readiness import Readiness

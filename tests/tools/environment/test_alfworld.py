@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from caesura.runtime.cli.demo.player import PROMPT, play
+from caesura.runtime.cli.game import PROMPT, play
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.testing import ScriptedEngine

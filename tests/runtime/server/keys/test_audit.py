@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from caesura.runtime.audit import AuditLog
-from caesura.runtime.cli.serve.audit import AuditOptions
+from caesura.runtime.cli.serve_options import AuditOptions
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server.keys.key import Key
 from caesura.runtime.testing import call

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 from starlette.routing import BaseRoute, Mount, Route, Router, WebSocketRoute
 
-from caesura.runtime.cli.serve import serve
+from caesura.runtime.cli import serve
 from caesura.runtime.errors import UsageError
 from caesura.runtime.plugin import KEY_FILE, EndpointPlugin, keys_with_settings
 from caesura.runtime.recording.recorder import Recorder

@@ -1,1 +1,0 @@
-"""`caesura people`: questions and calls that wait for a person."""

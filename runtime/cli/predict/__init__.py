@@ -1,1 +1,0 @@
-"""`caesura predict`: predictors of output lengths, trained and measured."""

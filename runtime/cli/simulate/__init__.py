@@ -1,1 +1,0 @@
-"""`caesura simulate` and `caesura replay`: studies in the terminal."""

@@ -1,1 +1,0 @@
-"""`caesura tools`: lists the tools, and tests whether they work here."""

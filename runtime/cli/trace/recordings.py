@@ -1,0 +1,283 @@
+"""The implementation of the other commands of `caesura trace`.
+
+They export recordings, name, pin and delete them, and score the predictors that they tell of.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from math import isfinite
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from caesura.runtime.cli.terminal import plain, shorten
+from caesura.runtime.cli.trace.show import NAMES
+from caesura.runtime.errors import UsageError
+from caesura.runtime.recording import catalog
+from caesura.runtime.recording.entries import Entry, Recording
+from caesura.runtime.recording.files import FORMATS, Held, read_lines, write
+from caesura.runtime.recording.window import cut, times_of
+from caesura.scheduler.records import Record, RecordError, parse
+from caesura.scheduler.records.accuracy import Accuracy, accuracies
+from caesura.scheduler.records.outcomes import CHANCES, Outcomes
+from caesura.tools.config.caesura_toml import Config
+
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+SUFFIXES = {".html": "html", ".htm": "html", ".json": "json", ".jsonl": "jsonl"}
+PERFETTO_SUFFIX = ".perfetto.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The options for a span of time."""
+
+    since: str | None = None
+    until: str | None = None
+    last: str | None = None
+
+    def times(self, end: float) -> tuple[float, float] | None:
+        """Return the start and end for a recording that ends at `end`; None means all of it.
+
+        Raises `UsageError` for an invalid time.
+        """
+        if self.last is not None:
+            if self.since is not None or self.until is not None:
+                raise UsageError(
+                    f"--last {self.last} excludes --from and --to: give only one of them"
+                )
+            return end - _seconds(self.last), float("inf")
+        if self.since is None and self.until is None:
+            return None
+        since = float("-inf") if self.since is None else _time(self.since)
+        until = float("inf") if self.until is None else _time(self.until)
+        if since >= until:
+            raise UsageError(f"--from must be before --to, got {self.since} and {self.until}")
+        return since, until
+
+
+def export(
+    store: Path,
+    wanted: Sequence[str],
+    files: Sequence[Path],
+    output: Path,
+    form: str | None,
+    span: Span,
+    config: Path | None,
+) -> None:
+    """Write recordings of the store and of files of records; raise `UsageError` on failure."""
+    form = format_of(output, form)
+    held = [_cut(recording, bodies, span) for recording, bodies in _found(store, wanted, files)]
+    done = write(form, held, output, Config.load(config).services().artifacts)
+    console = Console(stderr=True)
+    told = f"{output}: {len(held)} recording(s), {done.entries} entries"
+    if done.artifacts:
+        told += f", {done.artifacts} pictures and sounds"
+    console.print(escape(told), highlight=False, soft_wrap=True)
+    if done.left_out:
+        console.print(
+            f"{done.left_out} files of tools are left out: they were deleted or are too large",
+            style="yellow",
+        )
+
+
+def format_of(output: Path, form: str | None) -> str:
+    """Return the given format, else the one of the file's suffix. Raises `UsageError`."""
+    if form is not None:
+        if form not in FORMATS:
+            raise UsageError(f"unknown format {form!r}; choose from: {', '.join(FORMATS)}")
+        return form
+    if output.name.endswith(PERFETTO_SUFFIX):
+        return "perfetto"
+    if output.suffix not in SUFFIXES:
+        known = ", ".join((".html", ".json", ".jsonl", PERFETTO_SUFFIX))
+        raise UsageError(f"unknown suffix of {output.name!r}; choose from: {known}")
+    return SUFFIXES[output.suffix]
+
+
+def _found(
+    store: Path, wanted: Sequence[str], files: Sequence[Path]
+) -> Iterator[tuple[Recording, Iterable[str]]]:
+    for path in files:
+        yield from read_lines(path)
+    for said in wanted or ([] if files else ["last"]):
+        recording = catalog.find(store, said)
+        yield recording, (body for _, body in catalog.bodies(store, int(recording.id)))
+
+
+def _cut(recording: Recording, bodies: Iterable[str], span: Span) -> Held:
+    """Return the recording within the span."""
+    if span == Span():
+        return recording, bodies
+    if span.last is not None and recording.ended is None:
+        kept = list(bodies)  # the recording has no end time; its last entry gives it
+        times = span.times(_end(map(json.loads, kept)))
+    else:
+        kept, times = [], span.times(recording.ended or 0.0)
+    assert times is not None
+    read = (json.loads(body) for body in kept or bodies)
+    return recording, cut(read, *times)
+
+
+def _end(entries: Iterable[Entry]) -> float:
+    times = (times_of(entry) for entry in entries)
+    return max((each[1] for each in times if each is not None), default=0.0)
+
+
+def _seconds(said: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", said.strip())
+    if found is None:
+        raise UsageError(f"invalid --last {said!r}: use a span such as 90s, 10m, 2h or 1d")
+    return float(found[1]) * UNITS[found[2]]
+
+
+def _time(said: str) -> float:
+    try:
+        return float(said)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(said).timestamp()
+    except ValueError:
+        raise UsageError(
+            f"invalid time {said!r}: use a time such as 2026-01-31T12:00, or recorded seconds"
+        ) from None
+
+
+def name(store: Path, wanted: str, title: str) -> None:
+    """Give a recording another title; raise `UsageError` on failure."""
+    changed = catalog.change(store, _id_of(store, wanted), title=title)
+    print(f"recording {changed.id} is called {plain(changed.title)}")
+
+
+def note(store: Path, wanted: str, text: str | None) -> None:
+    """Set a recording's note, or print it; raise `UsageError` on failure."""
+    if text is None:
+        print(plain(catalog.find(store, wanted).note))
+        return
+    changed = catalog.change(store, _id_of(store, wanted), note=text)
+    print(f"the note of recording {changed.id} is {'set' if changed.note else 'removed'}")
+
+
+def pin(store: Path, wanted: Sequence[str], pinned: bool) -> None:
+    """Pin or unpin recordings; raise `UsageError` on failure."""
+    for number in [_id_of(store, each) for each in wanted]:
+        catalog.change(store, number, pinned=pinned)
+        print(f"recording {number} is {'pinned' if pinned else 'not pinned any more'}")
+
+
+def delete(store: Path, wanted: Sequence[str]) -> None:
+    """Delete recordings; raise `UsageError` on failure, before any of them for an unknown one."""
+    for number in [_id_of(store, each) for each in wanted]:
+        catalog.delete(store, number)
+        print(f"recording {number} is deleted")
+
+
+def _id_of(store: Path, wanted: str) -> int:
+    return int(catalog.find(store, wanted).id)
+
+
+KINDS = ("forecast", "pause", "session")
+"""The kinds of entries that tell what was predicted and what came."""
+BARS = "▁▂▃▄▅▆▇█"
+NO_FORECASTS = (
+    "no prediction can be compared yet: forecasts are recorded by `caesura serve` and"
+    " `caesura simulate --trace`, and compared when their segment or session has ended"
+)
+
+
+def show_predictions(store: Path, wanted: str | None, files: Sequence[Path], as_json: bool) -> None:
+    """Print the accuracy of each predictor in a recording, and in each file of records.
+
+    Raises `UsageError` for a recording or a file that cannot be read.
+    """
+    told = []
+    for title, entries in _places(store, wanted, files):
+        rows = accuracies(Outcomes().add_all(_records(entries)))
+        told.append({"title": title, "predictions": [each.public() for each in rows]})
+        if not as_json:
+            _print(title, rows)
+    if as_json:
+        print(json.dumps(told if len(told) > 1 else told[0], indent=2))
+
+
+def table_of(rows: Sequence[Accuracy], title: str = "") -> Table:
+    """Return a table with a row for each quantity and predictor."""
+    table = Table(box=None, pad_edge=False, title=title or None, title_justify="left")
+    heads = ("compared", "predicted", "came", "error", "over time", "in order", "miscalibrated")
+    table.add_column("quantity", no_wrap=True)
+    table.add_column("predictor", no_wrap=True)
+    for head in (*heads, "within 10-90 %"):
+        table.add_column(head, justify="left" if head == "over time" else "right", no_wrap=True)
+    before = ""
+    for row in rows:
+        chance = row.quantity in CHANCES
+        table.add_row(
+            "" if row.quantity == before else NAMES[row.quantity],
+            escape(shorten(row.predictor, 40)),
+            str(row.count),
+            *(_share(value) if chance else _number(value) for value in (row.predicted, row.actual)),
+            _number(row.error),
+            _bars(row.errors),
+            _number(row.pair_accuracy),
+            _number(row.calibration_error),
+            "" if row.covered is None else _share(row.covered),
+        )
+        before = row.quantity
+    return table
+
+
+def _places(
+    store: Path, wanted: str | None, files: Sequence[Path]
+) -> Iterator[tuple[str, Iterable[Entry]]]:
+    for path in files:
+        for recording, bodies in read_lines(path):
+            yield recording.title, map(json.loads, bodies)
+    if wanted is not None or not files:
+        found = catalog.find(store, wanted or "last")
+        yield found.title, catalog.entries(store, int(found.id), KINDS)
+
+
+def _records(entries: Iterable[Entry]) -> Iterator[Record | None]:
+    for entry in entries:
+        if entry.get("kind") in KINDS:
+            with suppress(RecordError):  # a damaged entry in the file
+                yield parse(entry)
+
+
+def _print(title: str, rows: Sequence[Accuracy]) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, 132)
+    console.print(f"[bold]{escape(shorten(title, 100))}[/bold]", highlight=False)
+    if not rows:
+        console.print(NO_FORECASTS, highlight=False, soft_wrap=True)
+        return
+    console.print(table_of(rows), highlight=False)
+    console.print(
+        "error: mean absolute error; of a probability, its Brier score. in order: share of pairs"
+        " that the predictions order rightly (of a probability, the AUC). miscalibrated: mean"
+        " distance of the calibration curve. Sessions under way are not compared.",
+        style="dim",
+        highlight=False,
+    )
+
+
+def _bars(errors: Sequence[float]) -> str:
+    """Return the errors of spans of time as bars; a full bar is the largest error."""
+    most = max(errors, default=0.0)
+    steps = (round((len(BARS) - 1) * error / most) if most > 0 else 0 for error in errors)
+    return "".join(BARS[step] for step in steps)
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}" if isfinite(value) else "–"
+
+
+def _share(value: float) -> str:
+    return f"{value:.0%}" if isfinite(value) else "–"
