@@ -25,8 +25,8 @@ from caesura.runtime.errors import CaesuraError, UsageError
 from caesura.runtime.launch import inside, server_around
 from caesura.runtime.recorded import Traces, recorded
 from caesura.runtime.run.limits import configured_limits
+from caesura.runtime.server.api.delegation import Again
 from caesura.runtime.server.app import CHAT, Application, create_app
-from caesura.runtime.server.delegation import Again
 from caesura.runtime.server.http.errors import ApiError, Errors
 from caesura.runtime.server.keys.key import Key, read_keys
 from caesura.runtime.server.responses.store import SqliteResponses

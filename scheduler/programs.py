@@ -14,7 +14,7 @@ from typing import Any
 MAX_NAME_CHARACTERS = 256
 """Names are cut there, since a client chooses them."""
 
-KEYS = {"tenant": "caesura_tenant", "name": "caesura_session", "parent": "caesura_parent"}
+KEYS = {"tenant": "caesura_tenant", "session": "caesura_session", "parent": "caesura_parent"}
 """The keys of an origin's fields in the `extra_args` of vLLM's sampling parameters."""
 
 MAX_PROGRAMS = 4096
@@ -24,13 +24,13 @@ MAX_IDLE_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a request comes from: its tenant, its session's name, and its parent's name.
+    """Where a request comes from: its tenant, its session's id, and its parent's id.
 
     All may be empty. `tenant` is a digest of the client's key, never the key.
     """
 
     tenant: str = ""
-    name: str = ""
+    session: str = ""
     parent: str = ""
 
     def to_wire(self) -> dict[str, str]:
@@ -57,7 +57,7 @@ class Programs:
 
     def arrival(self, origin: Origin, now: float) -> float:
         """Return when the program of a request that arrives `now` first arrived, in seconds."""
-        names = [name for name in (origin.parent, origin.name) if name]
+        names = [name for name in (origin.parent, origin.session) if name]
         keys = [(origin.tenant, name) for name in names]
         known = [self._seen[key] for key in keys if key in self._seen]
         alive = [first for first, last in known if now - last <= MAX_IDLE_SECONDS]

@@ -42,7 +42,7 @@ from caesura.runtime.server.keys.access import check_door, is_loopback
 from caesura.runtime.server.keys.key import Key, weights_of
 from caesura.runtime.server.keys.rules import Role
 from caesura.runtime.server.listen import DoorOptions
-from caesura.runtime.server.load.queue_bound import Machine, QueueBound
+from caesura.runtime.server.load.gate import Machine, QueueBound
 from caesura.runtime.supervision.readiness import Phase, Readiness
 from caesura.runtime.supervision.supervisor import (
     DEFAULT_RULES,

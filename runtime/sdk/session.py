@@ -250,7 +250,7 @@ class Session(AsyncClosing):
             self._sampling,
             pauses=pauses_of(self._registry),
             owner=self._tools.asker,
-            origin=Origin(name=self.id, parent=self._parent),
+            origin=Origin(session=self.id, parent=self._parent),
         )
         self._opened_on = engine, spec
         self._asked = len(history)

@@ -8,13 +8,12 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from caesura.runtime.server.api.chat_request import adapter_of
-from caesura.runtime.server.http.errors import ApiError, JsonAnswer
+from caesura.runtime.server.http.errors import JsonAnswer
 from caesura.runtime.server.keys.access import HEALTH, READY
+from caesura.runtime.server.load.gate import unavailable
 from caesura.runtime.server.load.metrics import CONTENT_TYPE
 from caesura.runtime.server.load.state import State
 from caesura.runtime.supervision.readiness import NotReady, Phase, Readiness
-
-_CODES = {"draining": "server_shutting_down"}
 
 
 def about_routes(state: State, *, lists_models: bool) -> list[BaseRoute]:
@@ -81,17 +80,6 @@ def loading_app(readiness: Readiness) -> ASGIApp:
 
     routes = [Route(HEALTH, health), Route(READY, ready)]
     return Router(routes, redirect_slashes=False, default=nothing_yet)
-
-
-def unavailable(why: NotReady) -> ApiError:
-    """Return the error of status 503 for work that the server does not take now."""
-    seconds = why.retry_seconds
-    return ApiError(
-        503,
-        f"This server takes no work at this moment, since {why.reason}: try again in {seconds} s.",
-        code=_CODES.get(why.status, f"engine_{why.status}"),
-        headers={"Retry-After": str(seconds)},
-    )
 
 
 def _health(readiness: Readiness) -> Response:

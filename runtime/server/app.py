@@ -19,11 +19,12 @@ from caesura.runtime.journal.writer import JournalWriter
 from caesura.runtime.recording.recorder import HttpLog, Recorder
 from caesura.runtime.run.limits import Limits, bounded
 from caesura.runtime.run.media import MediaFetcher
-from caesura.runtime.server.about import about_routes, unavailable
+from caesura.runtime.server.about import about_routes
 from caesura.runtime.server.api.chat import ChatCompletions
 from caesura.runtime.server.api.chat_kept import KeptChats
+from caesura.runtime.server.api.delegation import Delegation
 from caesura.runtime.server.api.messages import Messages
-from caesura.runtime.server.delegation import Delegation
+from caesura.runtime.server.api.people import people_routes
 from caesura.runtime.server.files import artifact_routes, page_routes
 from caesura.runtime.server.http.connection import Connections
 from caesura.runtime.server.http.counting import Counted
@@ -34,11 +35,9 @@ from caesura.runtime.server.http.stream import Streamed
 from caesura.runtime.server.keys.access import Access, ApiKeys, Door, JsonOnly
 from caesura.runtime.server.keys.auditing import Auditing, ended
 from caesura.runtime.server.keys.quota import LimitsTold
-from caesura.runtime.server.load.gate import Gate
+from caesura.runtime.server.load.gate import Gate, QueueBound, unavailable
 from caesura.runtime.server.load.metrics import Metrics
-from caesura.runtime.server.load.queue_bound import QueueBound
 from caesura.runtime.server.load.state import State
-from caesura.runtime.server.people import people_routes
 from caesura.runtime.server.responses.conversations import conversation_routes
 from caesura.runtime.server.responses.routes import response_routes
 from caesura.runtime.server.responses.service import Responses

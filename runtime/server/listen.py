@@ -19,7 +19,7 @@ from caesura.runtime.server.app import Application, create_app
 from caesura.runtime.server.http.listener import CANCEL_SECONDS, Listener, open_listener
 from caesura.runtime.server.http.sockets import SocketLimits
 from caesura.runtime.server.keys.access import ApiKeys, needs_mention
-from caesura.runtime.server.load.queue_bound import QueueBound
+from caesura.runtime.server.load.gate import QueueBound
 from caesura.runtime.server.responses.store import ResponseStore
 from caesura.runtime.supervision.supervisor import Supervisor
 from caesura.runtime.whatif.replays import Replays

@@ -1,6 +1,6 @@
 """The backlog that is read from a scheduler's records is that of its queue."""
 
-from caesura.runtime.server.load.queue_bound import Backlog, Machine
+from caesura.runtime.server.load.gate import Backlog, Machine
 
 from .steering import CALL, until_paused
 from .world import World, make_scheduler

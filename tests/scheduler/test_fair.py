@@ -63,16 +63,16 @@ def test_requests_begin_one_after_the_other_by_tenant() -> None:
 
 def test_a_program_begins_with_its_first_session() -> None:
     programs = Programs()
-    assert programs.arrival(Origin("t", name="main"), 10.0) == 10.0
+    assert programs.arrival(Origin("t", session="main"), 10.0) == 10.0
     assert programs.arrival(Origin("t", parent="main"), 50.0) == 10.0
-    assert programs.arrival(Origin("t", name="child", parent="main"), 60.0) == 10.0
+    assert programs.arrival(Origin("t", session="child", parent="main"), 60.0) == 10.0
     assert programs.arrival(Origin("t", parent="child"), 70.0) == 10.0, "sub-agents of sub-agents"
     assert programs.arrival(Origin("t"), 80.0) == 80.0
 
 
 def test_a_parent_counts_only_within_its_tenant() -> None:
     programs = Programs()
-    programs.arrival(Origin("theirs", name="main"), 10.0)
+    programs.arrival(Origin("theirs", session="main"), 10.0)
     assert programs.arrival(Origin("mine", parent="main"), 50.0) == 50.0
 
 
@@ -84,12 +84,12 @@ def test_siblings_of_an_unknown_parent_are_one_program() -> None:
 
 def test_a_name_is_bounded_in_idle_time_and_in_number() -> None:
     programs = Programs(max_programs=2)
-    programs.arrival(Origin("t", name="main"), 0.0)
+    programs.arrival(Origin("t", session="main"), 0.0)
     assert programs.arrival(Origin("t", parent="main"), MAX_IDLE_SECONDS) == 0.0
     late = 2 * MAX_IDLE_SECONDS + 1
     assert programs.arrival(Origin("t", parent="main"), late) == late
     for name in ("a", "b"):
-        programs.arrival(Origin("t", name=name), late)
+        programs.arrival(Origin("t", session=name), late)
     assert programs.arrival(Origin("t", parent="main"), late + 1) == late + 1
 
 

@@ -26,14 +26,14 @@ from caesura.runtime.server.api.decoding import (
     stream_pieces,
     with_sender,
 )
-from caesura.runtime.server.delegation import Delegation
+from caesura.runtime.server.api.delegation import Delegation
+from caesura.runtime.server.api.people import pending_told
 from caesura.runtime.server.http.connection import parsed
 from caesura.runtime.server.http.counting import note_answer
 from caesura.runtime.server.http.errors import JsonAnswer
 from caesura.runtime.server.http.stream import EventStream, errors_sent
 from caesura.runtime.server.keys.sender import sender_of
 from caesura.runtime.server.load.state import State
-from caesura.runtime.server.people import pending_told
 from caesura.tools.people import Pending
 
 

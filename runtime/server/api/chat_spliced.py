@@ -16,7 +16,7 @@ from starlette.types import Send
 
 from caesura.runtime.engine import ServerSplicing
 from caesura.runtime.server.api.chat_request import ChatRequest, parse, records_of
-from caesura.runtime.server.delegation import Delegation
+from caesura.runtime.server.api.delegation import Delegation
 from caesura.runtime.server.http.connection import parsed
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.sender import Sender, sender_of

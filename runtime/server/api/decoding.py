@@ -123,7 +123,7 @@ async def open_session(
 ) -> AsyncIterator[EngineSession]:
     """Open the engine's session of an answer, and close it in every case."""
     origin = plan.spec.origin
-    named = replace(origin, name=origin.name or answer.id)
+    named = replace(origin, session=origin.session or answer.id)
     log = None if kept is None else kept.journal
     session = state.engine.open(replace(plan.spec, origin=named), log)
     try:

@@ -24,15 +24,15 @@ from caesura.runtime.run.context import Plan
 from caesura.runtime.run.fold import RunFold
 from caesura.runtime.server.api.chat_request import make_plan
 from caesura.runtime.server.api.decoding import open_session, stream_pieces, with_sender
+from caesura.runtime.server.api.delegation import Delegation
 from caesura.runtime.server.api.messages_request import Block, MessagesRequest, answer_record, parse
-from caesura.runtime.server.delegation import Delegation
+from caesura.runtime.server.api.people import pending_told
 from caesura.runtime.server.http.connection import parsed
 from caesura.runtime.server.http.counting import note_answer
 from caesura.runtime.server.http.errors import JsonAnswer
 from caesura.runtime.server.http.stream import EventStream, errors_sent, typed_event
 from caesura.runtime.server.keys.sender import sender_of
 from caesura.runtime.server.load.state import State
-from caesura.runtime.server.people import pending_told
 from caesura.scheduler.messages import Message
 from caesura.tools.people import Pending
 

@@ -7,7 +7,7 @@ for it.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from starlette.requests import HTTPConnection
@@ -106,12 +106,15 @@ class Sender:
 
     def to_wire(self) -> dict[str, Any]:
         """Return the sender for the journal."""
-        return {"asker": self.asker, "owner": self.owner, "origin": asdict(self.origin)}
+        origin = {"tenant": self.tenant, "name": self.origin.session, "parent": self.origin.parent}
+        return {"asker": self.asker, "owner": self.owner, "origin": origin}
 
     @classmethod
     def from_wire(cls, told: Mapping[str, Any]) -> "Sender":
         """Return the sender that a journal tells of."""
-        return cls(str(told["asker"]), str(told["owner"]), Origin(**told["origin"]))
+        origin = told["origin"]
+        known = Origin(str(origin["tenant"]), str(origin["name"]), str(origin["parent"]))
+        return cls(str(told["asker"]), str(told["owner"]), known)
 
 
 def found_sender(headers: Mapping[str, str], keys: Mapping[str, Key]) -> Sender:

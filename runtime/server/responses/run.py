@@ -20,10 +20,10 @@ from caesura.runtime.journal.record import BadJournal
 from caesura.runtime.run.context import Plan
 from caesura.runtime.run.fold import Transcript
 from caesura.runtime.server.api.decoding import begun_run
+from caesura.runtime.server.api.people import pending_told
 from caesura.runtime.server.http.errors import ApiError, from_exception
 from caesura.runtime.server.keys.sender import Sender
 from caesura.runtime.server.load.state import State
-from caesura.runtime.server.people import pending_told
 from caesura.runtime.server.responses import ids
 from caesura.runtime.server.responses.messages import messages_of
 from caesura.runtime.server.responses.plan import ResponsePlan, shortened

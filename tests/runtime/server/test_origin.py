@@ -115,5 +115,5 @@ async def test_a_session_of_an_agent_names_its_parent() -> None:
             await child.run("Go.")
             await other.run("Go.")
     first, second, third = (session.spec.origin for session in engine.sessions)
-    assert first.name == main.id and not first.parent
+    assert first.session == main.id and not first.parent
     assert (second.parent, third.parent) == (main.id, "else")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from caesura.runtime.server.load.queue_bound import (
+from caesura.runtime.server.load.gate import (
     MAX_RETRY_SECONDS,
     MAX_UNTOLD_SECONDS,
     Backlog,

@@ -17,7 +17,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caesura.runtime.engine import VllmServer
 from caesura.runtime.errors import EngineFailed
-from caesura.runtime.server.about import unavailable
 from caesura.runtime.server.api.fields import MAX_BAD_WORDS, MAX_MESSAGES, MAX_STOPS, MAX_TOOLS
 from caesura.runtime.server.http.connection import ToldOfLeaving, parsed
 from caesura.runtime.server.http.counting import note_code
@@ -25,6 +24,7 @@ from caesura.runtime.server.http.errors import NO_THREADS, ApiError, invalid, sp
 from caesura.runtime.server.keys.access import sends_json
 from caesura.runtime.server.keys.key import salted
 from caesura.runtime.server.keys.sender import Sender, sender_of, with_origin
+from caesura.runtime.server.load.gate import unavailable
 from caesura.runtime.server.load.state import State
 
 MAX_DEPTH = 200
