@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("runtime", "tools", "intercept", "scheduler", "simulator", "planning", "stores")
+ROOMS = (
+    "runtime",
+    "tools",
+    "intercept",
+    "scheduler",
+    "simulator",
+    "planning",
+    "stores",
+    "processes",
+)
 FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 
 INTERCEPT = {"intercept", "intercept/calls", "intercept/kv"}
@@ -19,7 +28,8 @@ MAY_IMPORT = {
     "intercept/calls": {"intercept", "intercept/calls"},
     "intercept/kv": {"intercept", "intercept/calls", "intercept/kv"},
     "stores": {"stores"},
-    "tools": {"tools", "stores"},
+    "processes": {"processes"},
+    "tools": {"tools", "stores", "processes"},
     "scheduler": {"scheduler"} | INTERCEPT,
     "scheduler/vllm": {"scheduler", "scheduler/vllm"} | INTERCEPT,
     "simulator": {"scheduler", "simulator"} | INTERCEPT,
@@ -30,7 +40,7 @@ MAY_IMPORT = {
         "scheduler/vllm",
     }
     | INTERCEPT,
-    "planning": {"planning", "scheduler", "simulator"} | INTERCEPT,
+    "planning": {"planning", "processes", "scheduler", "simulator"} | INTERCEPT,
     "runtime": {"runtime", "tools", "stores", "scheduler", "simulator", "planning"} | INTERCEPT,
 }
 # Run in a process of their own, which imports what it needs when it is asked to.

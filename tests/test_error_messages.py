@@ -5,7 +5,16 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("runtime", "tools", "intercept", "scheduler", "simulator", "planning", "stores")
+ROOMS = (
+    "runtime",
+    "tools",
+    "intercept",
+    "scheduler",
+    "simulator",
+    "planning",
+    "stores",
+    "processes",
+)
 FOR_USERS = {"UsageError", "SetupError", "DataError", "StudyError", "CalibrationError"}
 
 # File -> most messages without a value: a state of the program, two options that exclude each

@@ -16,6 +16,7 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from caesura.planning.run.host import Endpoint, HostError, Replica
+from caesura.processes.worker import KEEPER
 
 SECONDS = 10.0
 """How long an engine may take to answer."""
@@ -200,7 +201,6 @@ def _gpus() -> list[str]:
     return [str(number) for number in range(count)]
 
 
-KEEPER = Path(__file__).with_name("keeper.py")
 MAX_LOAD_SECONDS = 1800.0
 """How long an engine may take until it answers."""
 KILL_SECONDS = 15.0

@@ -9,11 +9,11 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from caesura.processes.worker import worker_environment
 from caesura.tools.context import current
 from caesura.tools.environment.world import MODULE, Prewarmed, World
 from caesura.tools.services import Services, SetupError, ToolSettings, require
 from caesura.tools.tool import Tool
-from caesura.tools.worker.environment import worker_environment
 
 TaskType = Literal[
     "pick_and_place_simple",

@@ -6,6 +6,7 @@ rate. The server inherits few variables, and its descendants end with it.
 """
 
 import asyncio
+import json
 import logging
 import os
 import re
@@ -21,6 +22,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.client._transport import TransportStreams
 from mcp.shared.message import SessionMessage
 
+from caesura.processes.worker import KEEPER
 from caesura.tools.mcp.settings import ServerSettings
 from caesura.tools.services import SetupError
 
@@ -31,16 +33,6 @@ GRACE_SECONDS = 1.0
 SETTLE_SECONDS = 0.3
 """After a server's output ends, the wait for its last stderr line and its exit status."""
 LAST_WORDS_BYTES = 2000
-_LAUNCH = """
-import ctypes, os, sys
-try:
-    ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL: it survives the exec
-except (OSError, AttributeError):
-    pass
-if os.getppid() != int(sys.argv[1]):
-    sys.exit("the parent is gone")
-os.execvp(sys.argv[2], sys.argv[2:])
-"""
 
 
 class Child:
@@ -66,10 +58,10 @@ class Child:
             raise SetupError(f"the program {settings.command!r} does not exist or is not in PATH")
         if settings.cwd is not None and not settings.cwd.is_dir():
             raise SetupError(f"the directory {settings.cwd} does not exist")
+        options = {"execute": [command, *settings.args], "parent": os.getpid()}
         try:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), command),
-                *settings.args,
+                *(sys.executable, "-I", "-S", str(KEEPER), json.dumps(options)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,

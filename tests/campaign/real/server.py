@@ -156,7 +156,7 @@ class Server:
 
     def workers(self) -> list[psutil.Process]:
         """Return the worker processes of tools."""
-        return [one for one in self.family()[1:] if "tools/worker/child.py" in name_of(one)]
+        return [one for one in self.family()[1:] if "processes/keeper.py" in name_of(one)]
 
     def tool_servers(self) -> list[psutil.Process]:
         """Return the processes of MCP servers."""

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caesura.tools.worker import Worker, WorkerDied, WorkerFailed, process
+from caesura.processes import worker as process
+from caesura.tools.worker import Worker, WorkerDied, WorkerFailed
 from tests.tools.processes import HERE, MODULE, gone, lives, nothing_left
 
 pytestmark = pytest.mark.timeout(120)

@@ -1,11 +1,15 @@
-"""The worker's side, run as a file: `python child.py MODULE OPTIONS`; it imports no other file.
+"""A child process and its keeper, run as a file: `python keeper.py OPTIONS`; it imports no other.
 
-It becomes two processes. The *keeper* only waits, so that it can always act. When the parent dies,
-closes the pipe or sends SIGTERM, the keeper kills every process that the worker started, in any
-process group or session, and exits. The *worker* reads lines
-`{"id": N, "call": NAME, "arguments": {...}}` and answers each with
-`{"id": N, "result": ...}` or `{"id": N, "error": TEXT, "kind": CLASS}`. The public functions of
-MODULE can be called. Their output goes to stderr; no process that they start inherits the pipes.
+OPTIONS is a JSON object. With `module`, the child runs the functions of that module. It reads lines
+`{"id": N, "call": NAME, "arguments": {...}}` and answers each with `{"id": N, "result": ...}` or
+`{"id": N, "error": TEXT, "kind": CLASS}`. The public functions of the module can be called. Their
+output goes to stderr; no process that they start inherits the pipes. With `command`, the child is
+that program, on the processors `cpus`.
+
+This process becomes two. The *keeper* only waits, so that it can always act. When the parent dies,
+closes the pipe or sends SIGTERM, the keeper kills every process that the child started, in any
+process group or session, and exits. With `execute` there is no keeper: this process becomes that
+program, which uses the pipes itself, and is killed when the parent dies.
 """
 
 import ctypes
@@ -20,6 +24,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -30,12 +35,51 @@ MAX_TRACE_CHARACTERS = 8_000
 NICENESS = 5
 """Decoding goes before tools that compute: they get a third of a contended processor."""
 KILLING_SECONDS = 1.5
-"""How long the keeper tries to kill; a process that survives it hangs in the kernel."""
+"""How long a worker's keeper tries to kill; a process that survives it hangs in the kernel."""
+TRACKER = b"multiprocessing.resource_tracker"
+TRACKER_SECONDS = 2.0
+"""How long the processes that remove shared memory of killed ones may take for it."""
 
 
 def main() -> None:
-    """Serve calls until the pipe closes."""
-    options = json.loads(sys.argv[2])
+    """Start what the options name."""
+    options = json.loads(sys.argv[1])
+    if "execute" in options:
+        execute(options)
+    elif "command" in options:
+        run_command(options)
+    else:
+        run_module(options)
+
+
+# -- what is kept --------------------------------------------------------------------------------
+
+
+def execute(options: dict[str, Any]) -> None:
+    """Become a program that dies with the parent."""
+    end_with_parent(signal.SIGKILL)  # it survives the exec
+    if os.getppid() != options["parent"]:
+        sys.exit("the parent is gone")
+    os.execvp(options["execute"][0], options["execute"])
+
+
+def run_command(options: dict[str, Any]) -> None:
+    """Become a program's keeper, and start the program.
+
+    The program may hold a GPU, which the next one needs: its processes are waited for.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    with suppress(OSError, AttributeError):
+        os.sched_setaffinity(0, options["cpus"])
+    become_two(0, 1, None, killing_seconds=inf, tracker_seconds=TRACKER_SECONDS)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.setsid()
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.execvp(options["command"][0], options["command"])
+
+
+def run_module(options: dict[str, Any]) -> None:
+    """Become a worker and its keeper, and serve calls until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.nice(NICENESS)
@@ -43,11 +87,11 @@ def main() -> None:
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
-    become_two(requests, answers, options["parent"])
+    become_two(requests, answers, options["parent"], killing_seconds=KILLING_SECONDS)
     if options["memory_bytes"] is not None:
         resource.setrlimit(resource.RLIMIT_AS, (options["memory_bytes"],) * 2)
     with os.fdopen(requests, "rb") as lines, os.fdopen(answers, "wb") as out:
-        serve(importlib.import_module(sys.argv[1]), lines, out)
+        serve(importlib.import_module(options["module"]), lines, out)
 
 
 def serve(module: Any, lines: Iterable[bytes], out: BinaryIO) -> None:
@@ -86,11 +130,22 @@ def function_of(module: Any, name: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def become_two(requests: int, answers: int, parent: int) -> None:
-    """Fork; return in the worker, and stay in the keeper until the worker has ended.
+# -- the keeper ----------------------------------------------------------------------------------
 
-    The keeper exits when the thread that started it ends: that thread runs the event loop, and
-    without the loop the worker can get no more calls.
+
+def become_two(
+    requests: int,
+    answers: int,
+    parent: int | None,
+    *,
+    killing_seconds: float,
+    tracker_seconds: float = 0.0,
+) -> None:
+    """Fork; return in the child, and stay in the keeper until the child has ended.
+
+    `requests` and `answers` are the pipes to the parent. The keeper of a `parent` exits when the
+    thread that started it ends: that thread runs the event loop, and without the loop the child
+    can get no more calls.
     """
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -99,27 +154,28 @@ def become_two(requests: int, answers: int, parent: int) -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     process_control(PR_SET_CHILD_SUBREAPER, 1)
-    process_control(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if parent is not None:
+        end_with_parent(signal.SIGTERM)
     keeper = os.getpid()
-    worker = os.fork() if os.getppid() == parent else 0
-    if not worker:
+    child = os.fork() if parent in (None, os.getppid()) else 0
+    if not child:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.close(woken)
         os.close(wake)
-        process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
+        end_with_parent(signal.SIGKILL)
         if os.getppid() != keeper:
             sys.exit("the parent is gone")
         return
-    os.close(answers)  # the pipe must close with the worker
-    status = watch(worker, requests, woken, told)
-    kill_descendants()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), answers)  # the pipe must close with the child
+    status = watch(child, requests, woken, told)
+    kill_descendants(killing_seconds, tracker_seconds)
     leave(status)
 
 
-def watch(worker: int, requests: int, woken: int, told: list[int]) -> int:
-    """Wait until the worker ends or must end; return its exit status."""
+def watch(child: int, requests: int, woken: int, told: list[int]) -> int:
+    """Wait until the child ends or must end; return its exit status."""
     poll = select.poll()
     poll.register(requests, 0)  # POLLHUP: the parent closed its end
     poll.register(woken, select.POLLIN)
@@ -129,22 +185,23 @@ def watch(worker: int, requests: int, woken: int, told: list[int]) -> int:
             os.read(woken, 4096)
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                if ended[0] == worker:
+                if ended[0] == child:
                     return ended[1]
         if requests in events:
             break
     return 0
 
 
-def kill_descendants() -> None:
-    """Kill all descendants of the worker; orphans among them are the keeper's children."""
+def kill_descendants(seconds: float, tracker_seconds: float) -> None:
+    """Kill all processes below this one; orphans among them are its children."""
     if not Path("/proc/self/stat").exists():  # not Linux: only the process group can be found
         os.killpg(0, signal.SIGKILL)
-    until = time.monotonic() + KILLING_SECONDS
-    while time.monotonic() < until:
+    begun = time.monotonic()
+    while (spent := time.monotonic() - begun) < seconds:
         for pid in descendants(os.getpid()):
-            with suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+            if spent >= tracker_seconds or not is_tracker(pid):
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -167,13 +224,26 @@ def descendants(root: int) -> list[int]:
     return found[1:]
 
 
+def is_tracker(pid: int) -> bool:
+    """Return whether a process removes the shared memory of others when they have ended."""
+    try:
+        return TRACKER in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
 def leave(status: int) -> NoReturn:
-    """Exit with the worker's status."""
+    """Exit with the child's status."""
     if os.WIFSIGNALED(status):
         with suppress(OSError, ValueError):
             signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
         os.kill(os.getpid(), os.WTERMSIG(status))
     os._exit(os.waitstatus_to_exitcode(status))
+
+
+def end_with_parent(number: signal.Signals) -> None:
+    """Have this process sent a signal when the thread that started it ends."""
+    process_control(PR_SET_PDEATHSIG, number)
 
 
 def process_control(option: int, value: int) -> None:

@@ -1,10 +1,17 @@
-"""A pool of workers for one module, shared by all sessions."""
+"""Worker processes that can be killed, for work that may hang or crash: rendering, games.
+
+A worker runs the functions of one module, called by name in JSON lines over pipes. It is killed,
+with every process that it started, when a call is cancelled or times out. A `WorkerPool` holds the
+workers of one module, shared by all sessions.
+"""
 
 import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from caesura.tools.worker.process import Worker
+from caesura.processes.worker import Worker, WorkerDied, WorkerFailed
+
+__all__ = ["Worker", "WorkerDied", "WorkerFailed", "WorkerPool"]
 
 IDLE_SECONDS = 60.0
 """How long an idle worker is kept, unless the pool sets another time."""

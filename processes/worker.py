@@ -1,4 +1,7 @@
-"""The parent's handle on one worker process."""
+"""The parent's handle on a worker: a process that runs a module's functions, by JSON lines.
+
+It inherits no keys, tokens or addresses from the environment.
+"""
 
 import asyncio
 import json
@@ -12,14 +15,16 @@ from pathlib import Path
 from subprocess import PIPE
 from typing import Any, Self, cast
 
-from caesura.tools.worker.environment import worker_environment
-
 MAX_LINE_BYTES = 65 * 2**20
 """The longest answer, in bytes; the worker itself refuses slightly shorter results."""
 LAST_WORDS_BYTES = 2000
 KILL_SECONDS = 2.0
 """How long the process has to end the processes that it started, before it is killed."""
-CHILD = Path(__file__).with_name("child.py")
+KEEPER = Path(__file__).with_name("keeper.py")
+
+
+_NAMES = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH"})
+_PREFIXES = ("LC_", "PYTHON", "XDG_")
 
 
 class WorkerFailed(RuntimeError):
@@ -79,11 +84,11 @@ class Worker:
         cls, module: str, environment: Mapping[str, str] | None, memory_bytes: int | None
     ) -> Self:
         loop = asyncio.get_running_loop()
-        options = {"parent": os.getpid(), "memory_bytes": memory_bytes}
+        options = {"module": module, "parent": os.getpid(), "memory_bytes": memory_bytes}
         try:
             transport, protocol = await loop.subprocess_exec(
                 lambda: SubprocessStreamProtocol(limit=MAX_LINE_BYTES, loop=loop),
-                *(sys.executable, "-P", str(CHILD), module, json.dumps(options)),
+                *(sys.executable, "-P", str(KEEPER), json.dumps(options)),
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=PIPE,
@@ -207,3 +212,13 @@ async def _kill_started(starting: Awaitable[Worker]) -> None:
     """Kill a worker whose starter was cancelled."""
     with suppress(WorkerDied):
         await (await starting).kill()
+
+
+def worker_environment(added: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the variables for paths and language, one thread for OpenMP, and `added`."""
+    passed = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _NAMES or name.startswith(_PREFIXES)
+    }
+    return {**passed, "OMP_NUM_THREADS": "1", **(added or {})}
