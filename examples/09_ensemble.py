@@ -19,7 +19,7 @@ from caesura.planning.application.file import ensemble
 from caesura.planning.application.requests import Requests
 from caesura.planning.costs.estimate import make_costs
 from caesura.planning.run.client import ApplicationQuestions
-from caesura.planning.run.conductor import carry_out
+from caesura.planning.run.conductor import Job, carry_out
 from caesura.planning.run.journal import Journal
 from caesura.planning.run.processes import ProcessHost
 from caesura.planning.search.planner import Planner
@@ -59,16 +59,10 @@ async def main(folder: Path) -> None:
     output = folder / "answers.jsonl"
     journal = Journal(output, requests.application)
     try:
-        await carry_out(
-            requests.application,
-            requests.all,
-            plan,
-            ProcessHost(DEVICES, folder / "logs"),
-            journal,
-            questions=ApplicationQuestions(requests),
-            replan=planner.replan,
-            on_result=lambda result: console.print(f"{result.key}: {result.output}"),
-        )
+        journal.watch_results(lambda result: console.print(f"{result.key}: {result.output}"))
+        questions = ApplicationQuestions(requests)
+        job = Job(requests.application, requests.all, questions, planner.replan)
+        await carry_out(job, plan, ProcessHost(DEVICES, folder / "logs"), journal)
     finally:
         journal.close()
     console.print(ends_table(ends_of(plan, *read_run(output))))

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caesura.runtime.errors import CaesuraError, UsageError
 from caesura.runtime.launch import inside, server_around
-from caesura.runtime.recorded import Traces, recorded
+from caesura.runtime.recorded import GivenTraces, recorded
 from caesura.runtime.run.limits import configured_limits
 from caesura.runtime.server.api.delegation import Again
 from caesura.runtime.server.app import CHAT, Application, create_app
@@ -84,7 +84,7 @@ class EndpointPlugin:
         config = Config.load(None if given is None else Path(given))
         toolset = await self._stack.enter_async_context(config.toolset())
         trace = environment.get(TRACE, "")
-        traces = Traces(Path(trace) if trace not in ("", OFF) else None, trace == OFF)
+        traces = GivenTraces(Path(trace) if trace not in ("", OFF) else None, trace == OFF)
         recorder = await self._stack.enter_async_context(
             recorded(engine, traces, config, f"vllm serve, {served}", "serve")
         )

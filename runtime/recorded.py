@@ -42,7 +42,7 @@ class TraceOptions(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Traces:
+class GivenTraces:
     """The options of a program without a command line of its own."""
 
     file: Path | None = None

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
@@ -11,6 +11,7 @@ from caesura.planning.application.requests import Request
 from caesura.planning.plan import Placement, Plan
 from caesura.planning.run.client import Client
 from caesura.planning.run.dispatch import (
+    Ask,
     Dispatcher,
     Failed,
     LoadFailed,
@@ -23,7 +24,7 @@ from caesura.planning.run.dispatch import (
 )
 from caesura.planning.run.fleet import Fleet, Seat
 from caesura.planning.run.host import EngineHost, Limits
-from caesura.planning.run.journal import Journal, OutputError, Result, RunError
+from caesura.planning.run.journal import Journal, OutputError, RunError
 from caesura.planning.search.devices import Slots, assign, mapped, places_left, renumbered
 from caesura.planning.search.follow import Turn, first_turn, next_turn
 from caesura.planning.stage_times import Progress
@@ -38,34 +39,58 @@ Better = Callable[[Plan, Turn, Progress], Plan | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
-    """What a conductor directs."""
+class Job:
+    """What a run is to do: an application's requests, what each asks, and plans for what is left.
+
+    `replan` makes a plan for the devices that are left, if one goes away. `better` is asked for
+    another plan when none of the models that a stage should have finished has.
+    """
 
     application: Application
-    work: Work
-    dispatcher: Dispatcher
-    fleet: Fleet
-    host: EngineHost
-    journal: Journal
-    notices: "asyncio.Queue[Notice]"
+    requests: Sequence[Request]
+    questions: Questions
+    replan: Replan
+    better: Better | None = None
 
 
 class Conductor:
     """Runs the stages of a plan until all requests are done.
 
     A stage ends when its first model has finished (SamuLLM, section 3). What runs then is chosen by
-    `next_turn`, and where by `assign`. An engine that ends is started again. If a device goes away,
-    `replan` makes a plan for those that are left. `better` is asked for another plan when none of
-    the models that a stage should have finished has.
+    `next_turn`, and where by `assign`. An engine that ends is started again.
     """
 
     def __init__(
-        self, crew: Crew, plan: Plan, replan: Replan, better: Better | None = None
+        self,
+        job: Job,
+        plan: Plan,
+        host: EngineHost,
+        journal: Journal,
+        ask: Ask,
+        limits: Limits,
     ) -> None:
-        self._crew = crew
+        self._job = job
         self._plan = plan
-        self._replan = replan
-        self._better = better
+        self._host = host
+        self._journal = journal
+        self._work = work = Work(job.requests, journal.done)
+        self._notices: asyncio.Queue[Notice] = asyncio.Queue()
+        self._dispatcher = Dispatcher(
+            work,
+            journal,
+            ask,
+            job.questions,
+            self._notices.put_nowait,
+            max_in_flight=limits.max_in_flight,
+        )
+        self._fleet = Fleet(
+            host,
+            self._dispatcher,
+            journal,
+            self._notices.put_nowait,
+            drain_seconds=limits.drain_seconds,
+            watch_seconds=limits.watch_seconds,
+        )
         self._usable = tuple(range(plan.devices))
         self._placed: dict[Placement, Slots] = {}
         self._left: dict[Placement, Slots] = {}
@@ -78,9 +103,9 @@ class Conductor:
 
         Raises `RunError` if a model can't be loaded, or if its engines end again and again.
         """
-        work = self._crew.work
-        self._crew.dispatcher.start()
-        self._crew.fleet.start()
+        work = self._work
+        self._dispatcher.start()
+        self._fleet.start()
         await self._settle()
         await self._plan_without_lost_devices()
         turn = first_turn(self._plan, work.unfinished) if work.unfinished else None
@@ -104,24 +129,34 @@ class Conductor:
                 why = f"{', '.join(finished)} finished before {', '.join(expected)}"
                 turn = await self._reconsidered(turn, why)
 
+    @property
+    def done(self) -> int:
+        """The number of requests that have a result."""
+        return len(self._work.done)
+
+    async def close(self) -> None:
+        """Stop sending, keep the results under way, and stop all engines."""
+        await self._dispatcher.close()
+        await self._fleet.close()
+
     async def _reconsidered(self, turn: Turn, why: str) -> Turn:
         """Return the first turn of a better plan than to go on with `turn`, or that turn.
 
         `why` says what did not go as planned.
         """
-        if self._better is None:
+        if self._job.better is None:
             return turn
-        found = await asyncio.to_thread(self._better, self._plan, turn, self._progress())
+        found = await asyncio.to_thread(self._job.better, self._plan, turn, self._progress())
         if found is None:
             return turn
         await self._change(found, why)
-        return first_turn(found, self._crew.work.unfinished)
+        return first_turn(found, self._work.unfinished)
 
     async def _change(self, plan: Plan, why: str) -> None:
         """Go by another plan from now on, for a reason that is kept."""
         self._plan = plan
         placed = [{"placement": asdict(one), "slots": list(s)} for one, s in self._placed.items()]
-        await self._crew.journal.event(
+        await self._journal.event(
             "replanned",
             strategy=plan.strategy,
             reason=why,
@@ -132,7 +167,7 @@ class Conductor:
 
     async def _settle(self) -> None:
         """Wait until the requests that former runs have made impossible are written."""
-        while self._crew.dispatcher.busy:
+        while self._dispatcher.busy:
             await self._next_notice()
 
     async def _enter(self, turn: Turn) -> None:
@@ -140,7 +175,7 @@ class Conductor:
         placed = self._assign(turn.placements)
         self._left = places_left(self._placed, placed, self._left)
         self._placed = placed
-        await self._crew.journal.event(
+        await self._journal.event(
             "stage",
             stage=turn.stage,
             placements=[
@@ -148,9 +183,9 @@ class Conductor:
                 for one in turn.placements
             ],
         )
-        self._crew.fleet.become(
+        self._fleet.become(
             [
-                Seat(self._crew.application.model(one.model), slot, one.kv_bytes)
+                Seat(self._job.application.model(one.model), slot, one.kv_bytes)
                 for one, slots in self._placed.items()
                 for slot in slots
             ]
@@ -181,30 +216,30 @@ class Conductor:
         return ()
 
     def _can_go_on(self, models: set[str]) -> bool:
-        work = self._crew.work
-        notices = self._crew.notices
+        work = self._work
+        notices = self._notices
         return (
             not notices.empty()
-            or self._crew.dispatcher.busy
+            or self._dispatcher.busy
             or any(work.ready(model) for model in models)
         )
 
     def _finished(self, model: str) -> tuple[str, ...]:
         """Return the model and those that have finished with it."""
         models, others = [model], []
-        while not self._crew.notices.empty():
-            notice = self._crew.notices.get_nowait()
+        while not self._notices.empty():
+            notice = self._notices.get_nowait()
             if isinstance(notice, ModelFinished):
                 models.append(notice.model)
             else:
                 others.append(notice)
         for notice in others:
-            self._crew.notices.put_nowait(notice)
+            self._notices.put_nowait(notice)
         return tuple(models)
 
     async def _next_notice(self) -> Notice:
         """Return the next notice; raise what ends the run."""
-        match await self._crew.notices.get():
+        match await self._notices.get():
             case Failed(error):
                 raise error
             case LoadFailed(replica, reason):
@@ -219,11 +254,11 @@ class Conductor:
 
         Raises `RunError` once too many engines of the model have ended.
         """
-        model = self._crew.fleet.model_of(replica)
-        seat = await self._crew.fleet.lose(replica, reason)
+        model = self._fleet.model_of(replica)
+        seat = await self._fleet.lose(replica, reason)
         if seat is None:
             return
-        left = self._crew.work.left(model)
+        left = self._work.left(model)
         again = self._left_at_loss.get(model) == left
         self._left_at_loss[model] = left
         self._losses[model] = 1 + (self._losses[model] if again else 0)
@@ -233,7 +268,7 @@ class Conductor:
                 f" one, {replica}, since {reason}"
             )
         if not await self._plan_without_lost_devices():
-            self._crew.fleet.become([*self._crew.fleet.seats, seat])
+            self._fleet.become([*self._fleet.seats, seat])
 
     async def _plan_without_lost_devices(self) -> bool:
         """Make a plan for the devices that are left; return False if none has gone away."""
@@ -246,22 +281,20 @@ class Conductor:
             )
         gone = sorted(set(self._usable) - set(usable))
         self._usable = usable
-        await self._crew.journal.event("devices", usable=list(usable))
-        found = await asyncio.to_thread(self._replan, self._progress(), len(usable))
+        await self._journal.event("devices", usable=list(usable))
+        found = await asyncio.to_thread(self._job.replan, self._progress(), len(usable))
         devices = "devices" if len(gone) > 1 else "device"
         await self._change(found, f"{devices} {', '.join(map(str, gone))} went away")
         return True
 
     async def _still_usable(self) -> tuple[int, ...]:
-        there = await self._crew.host.usable()
+        there = await self._host.usable()
         return tuple(device for device in self._usable if device in there)
 
     def _progress(self) -> Progress:
-        finished = {
-            key: result.begun + result.seconds for key, result in self._crew.work.done.items()
-        }
+        finished = {key: result.begun + result.seconds for key, result in self._work.done.items()}
         loaded, evicted = self._there(self._placed), self._there(self._left)
-        return Progress(self._crew.journal.seconds, finished, loaded, evicted)
+        return Progress(self._journal.seconds, finished, loaded, evicted)
 
     def _there(self, places: Mapping[Placement, Slots]) -> tuple[Placement, ...]:
         """Return the placements with as many replicas as are on devices that are left."""
@@ -274,52 +307,22 @@ def _names(placements: Sequence[Placement]) -> str:
 
 
 async def carry_out(
-    application: Application,
-    requests: Iterable[Request],
-    plan: Plan,
-    host: EngineHost,
-    journal: Journal,
-    *,
-    questions: Questions,
-    replan: Replan,
-    better: Better | None = None,
-    limits: Limits | None = None,
-    on_result: Callable[[Result], None] = lambda result: None,
+    job: Job, plan: Plan, host: EngineHost, journal: Journal, limits: Limits | None = None
 ) -> None:
     """Run a plan until every request has a result in the journal.
 
     The engines are stopped at the end, whatever ends the run. Raises `RunError` if it can't go on,
     as with a full disk or an engine that ends again and again; what was done is kept.
     """
-    limits = limits or Limits()
-    notices: asyncio.Queue[Notice] = asyncio.Queue()
-    work = Work(requests, journal.done)
+    client = Client()
+    conductor = Conductor(job, plan, host, journal, client.ask, limits or Limits())
     outcome = "stopped"
     journal.start(strategy=plan.strategy, devices=plan.devices, plan=asdict(plan))
-    async with Client() as client:
-        dispatcher = Dispatcher(
-            work,
-            journal,
-            client.ask,
-            questions,
-            notices.put_nowait,
-            max_in_flight=limits.max_in_flight,
-            on_result=on_result,
-        )
-        fleet = Fleet(
-            host,
-            dispatcher,
-            journal,
-            notices.put_nowait,
-            drain_seconds=limits.drain_seconds,
-            watch_seconds=limits.watch_seconds,
-        )
-        crew = Crew(application, work, dispatcher, fleet, host, journal, notices)
+    async with client:
         try:
-            await Conductor(crew, plan, replan, better).run()
+            await conductor.run()
             outcome = "finished"
         finally:
-            await dispatcher.close()
-            await fleet.close()
+            await conductor.close()
             with suppress(OutputError):
-                await journal.event(outcome, done=len(work.done))
+                await journal.event(outcome, done=conductor.done)

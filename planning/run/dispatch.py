@@ -162,8 +162,7 @@ class Dispatcher:
 
     A request whose engine is lost or evicted waits again, however often. A request that the engine
     refuses gets a row with an error, and so do those that need it. `notify` is told of models that
-    have finished, of lost replicas, and of results that can't be written. `on_result` is called
-    with each result that was written.
+    have finished, of lost replicas, and of results that can't be written.
     """
 
     def __init__(
@@ -175,7 +174,6 @@ class Dispatcher:
         notify: Callable[[Notice], None],
         *,
         max_in_flight: int = MAX_IN_FLIGHT,
-        on_result: Callable[[Result], None] = lambda result: None,
     ) -> None:
         self._work = work
         self._journal = journal
@@ -183,7 +181,6 @@ class Dispatcher:
         self._questions = questions
         self._notify = notify
         self._max_in_flight = max_in_flight
-        self._on_result = on_result
         self._servers: dict[str, _Server] = {}
         self._busy: Counter[str] = Counter()
         self._keeping: set[asyncio.Task[None]] = set()
@@ -348,7 +345,6 @@ class Dispatcher:
             self._notify(Failed(error))
             return
         models = self._work.finish(result)
-        self._on_result(result)
         self._fail_blocked()
         for model in models:
             self._send(model)

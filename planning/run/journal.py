@@ -210,6 +210,7 @@ class Journal:
         self._clock = clock
         self._now = now
         self._watchers: list[Callable[[Mapping[str, Any]], None]] = []
+        self._result_watchers: list[Callable[[Result], None]] = []
         self._started = {"application": application.name, "digest": digest_of(application)}
         self._began = clock()
         self._results = LineFile(output)
@@ -239,11 +240,17 @@ class Journal:
         """Call `watcher` with the row of every event from now on."""
         self._watchers.append(watcher)
 
+    def watch_results(self, watcher: Callable[[Result], None]) -> None:
+        """Call `watcher` with every result that the disk has from now on."""
+        self._result_watchers.append(watcher)
+
     async def append(self, result: Result) -> None:
         """Keep a result; return once the disk has it. Raises `OutputError`."""
         assert result.key not in self.done, f"{result.key} is done twice"
         self.done[result.key] = result
         await self._results.append(result.as_row())
+        for watcher in self._result_watchers:
+            watcher(result)
 
     async def event(self, name: str, **fields: Any) -> None:
         """Keep an event with the second of the run. Raises `OutputError`."""

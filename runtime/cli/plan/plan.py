@@ -117,10 +117,18 @@ class Planned:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """What writes the records of a run, and their file."""
+
+    records: RunRecords
+    file: Path
+
+
 @contextmanager
 def recorded_run(
     search: Search, planned: Planned, journal: Journal, traces: RunTraces
-) -> Iterator[tuple[RunRecords, Path] | None]:
+) -> Iterator[RecordedRun | None]:
     """Yield what writes records of a run, and their file; None if nothing is to be recorded."""
     config = Config.load()
     if traces.off or not (config.trace.enabled or traces.file):
@@ -137,7 +145,7 @@ def recorded_run(
             done=journal.done.values(),
             next_best=other_plan(planned.next_best, planned.reason),
         )
-        yield records, store.path
+        yield RecordedRun(records, store.path)
 
 
 def record_plan(search: Search, choice: Choice, file: Path) -> int:

@@ -20,11 +20,10 @@ from caesura.planning.plan import Plan, read_next_best, read_plan
 from caesura.planning.run.asking import asked_models, routed
 from caesura.planning.run.backends import host_named
 from caesura.planning.run.client import ApplicationQuestions
-from caesura.planning.run.conductor import carry_out
+from caesura.planning.run.conductor import Job, carry_out
 from caesura.planning.run.host import EngineHost, HostError, Limits
 from caesura.planning.run.journal import Journal, Result, RunError
 from caesura.planning.show.gantt import Chart, run_bars
-from caesura.planning.show.records import RunRecords
 from caesura.planning.show.tables import makespan_text, read_run
 from caesura.planning.stage_times import Progress
 from caesura.runtime.cli.plan.options import EngineOptions, PlanOptions, RunTraces
@@ -194,9 +193,9 @@ def run_application(
             )
             with recorded_run(search, planned, journal, options.traces) as recorded:
                 if recorded is not None:
-                    _say(console, f"recorded for the page in {recorded[1]}")
-                records = recorded and recorded[0]
-                _carry_out(search, plan, make, journal, options, console, records)
+                    _say(console, f"recorded for the page in {recorded.file}")
+                    _watch(journal, recorded.records)
+                _carry_out(search, plan, make, journal, options, console)
         _tell_end(console, journal, options, plan if not before else None)
         if plan is not None and options.gantt is not None:
             _draw(options.gantt, plan, search, options)
@@ -254,42 +253,16 @@ def _carry_out(
     journal: Journal,
     options: RunOptions,
     console: Console,
-    records: RunRecords | None,
 ) -> None:
     """Run the plan under a progress bar; tell how to continue if it does not get to its end."""
     requests = search.requests.all
-
-    async def carried_out(shown: Shown) -> None:
-        watchers: list[Shown] = [shown, records] if records is not None else [shown]
-        for each in watchers:
-            journal.watch(each.event)
-
-        def told(result: Result) -> None:
-            for each in watchers:
-                each.result(result)
-
-        host = await _host(make, plan.devices, options)
-        answers = _answer_seconds(search)
-        async with routed(search.application, host, options.logs, answers) as (application, routes):
-            await carry_out(
-                application,
-                requests,
-                plan,
-                routes,
-                journal,
-                questions=ApplicationQuestions(search.requests),
-                replan=search.planner.replan,
-                better=search.planner.better,
-                limits=Limits(options.engines.in_flight, options.engines.drain_seconds),
-                on_result=told,
-            )
-
     try:
         with (
             watching(len(requests), len(journal.done), console, options.quiet) as shown,
             asyncio.Runner() as runner,
         ):
-            runner.run(carried_out(shown))
+            _watch(journal, shown)
+            runner.run(_run_on_host(search, plan, make, journal, options))
     except KeyboardInterrupt:
         _say(console, f"interrupted: {_kept(journal, len(requests), options)}")
         raise typer.Exit(INTERRUPTED) from None
@@ -298,6 +271,23 @@ def _carry_out(
             f"{error}\n{_kept(journal, len(requests), options)}; the engines' logs are in"
             f" {options.logs}"
         ) from error
+
+
+async def _run_on_host(
+    search: Search, plan: Plan, make: MakeHost, journal: Journal, options: RunOptions
+) -> None:
+    host = await _host(make, plan.devices, options)
+    answers = _answer_seconds(search)
+    planner, questions = search.planner, ApplicationQuestions(search.requests)
+    limits = Limits(options.engines.in_flight, options.engines.drain_seconds)
+    async with routed(search.application, host, options.logs, answers) as (application, routes):
+        job = Job(application, search.requests.all, questions, planner.replan, planner.better)
+        await carry_out(job, plan, routes, journal, limits)
+
+
+def _watch(journal: Journal, watcher: Shown) -> None:
+    journal.watch(watcher.event)
+    journal.watch_results(watcher.result)
 
 
 def _kept(journal: Journal, requests: int, options: RunOptions) -> str:

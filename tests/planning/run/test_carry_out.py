@@ -12,7 +12,7 @@ import pytest
 
 from caesura.planning.application.requests import Request
 from caesura.planning.plan import Makespan, Placement, Plan, Stage
-from caesura.planning.run.conductor import carry_out
+from caesura.planning.run.conductor import Job, carry_out
 from caesura.planning.run.host import Limits
 from caesura.planning.run.journal import Journal, OutputError, Result, RunError, events_path
 from caesura.planning.search.follow import Turn
@@ -56,10 +56,11 @@ async def run(
     """Carry a plan out, and return the results."""
     app = application(*MODELS)
     journal = journal_class(tmp_path / "out.jsonl", app)
-    options = {"questions": question, "replan": no_plan, "limits": LIMITS, **options}
+    limits = options.pop("limits", LIMITS)
+    job = Job(app, tuple(asked), **{"questions": question, "replan": no_plan, **options})
     try:
         async with asyncio.timeout(20):
-            await carry_out(app, asked, planned, host, journal, **options)
+            await carry_out(job, planned, host, journal, limits)
     finally:
         journal.close()
     return journal.done

@@ -14,7 +14,7 @@ import pytest
 
 from caesura.planning.application.application import Model
 from caesura.planning.plan import Makespan, Placement, Plan, Stage
-from caesura.planning.run.conductor import carry_out
+from caesura.planning.run.conductor import Job, carry_out
 from caesura.planning.run.host import Endpoint, EngineHost, HostError, Limits, Replica
 from caesura.planning.run.journal import Journal, Result, events_path
 from caesura.planning.run.processes import CpuDevices, ProcessHost
@@ -226,17 +226,9 @@ async def test_a_run_goes_on_without_a_node_and_no_request_is_lost_or_done_twice
 
     try:
         async with asyncio.timeout(120):
-            await carry_out(
-                app,
-                asked,
-                plan(4),
-                hosts.of(4),
-                journal,
-                questions=question,
-                replan=lambda progress, devices: plan(devices),
-                limits=Limits(max_in_flight=2),
-                on_result=at_ten,
-            )
+            journal.watch_results(at_ten)
+            job = Job(app, asked, question, lambda progress, devices: plan(devices))
+            await carry_out(job, plan(4), hosts.of(4), journal, Limits(max_in_flight=2))
     finally:
         journal.close()
     keys = [json.loads(line)["key"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]

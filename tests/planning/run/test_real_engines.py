@@ -11,7 +11,7 @@ from caesura.planning.application.application import Application, Model, Task
 from caesura.planning.application.requests import Requests
 from caesura.planning.plan import Makespan, Placement, Plan, Stage
 from caesura.planning.run.client import ApplicationQuestions
-from caesura.planning.run.conductor import carry_out
+from caesura.planning.run.conductor import Job, carry_out
 from caesura.planning.run.host import Limits
 from caesura.planning.run.journal import Journal, events_path
 from caesura.planning.run.processes import CpuDevices, ProcessHost
@@ -51,17 +51,10 @@ async def test_a_real_engine_that_is_killed_loses_and_doubles_no_request(tmp_pat
             psutil.Process(killed[0]).kill()
 
     try:
-        await carry_out(
-            application,
-            requests.all,
-            plan,
-            ProcessHost(CpuDevices(1), tmp_path / "logs"),
-            journal,
-            questions=ApplicationQuestions(requests),
-            replan=no_plan,
-            limits=Limits(max_in_flight=2),
-            on_result=kill_an_engine,
-        )
+        journal.watch_results(kill_an_engine)
+        job = Job(application, requests.all, ApplicationQuestions(requests), no_plan)
+        host = ProcessHost(CpuDevices(1), tmp_path / "logs")
+        await carry_out(job, plan, host, journal, Limits(max_in_flight=2))
     finally:
         journal.close()
     assert len(killed) == 1

@@ -153,13 +153,13 @@ async def test_a_real_run_tells_every_step_of_its_engines(tmp_path: Path) -> Non
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
             self.watch(records.event)
+            self.watch_results(records.result)
 
     await carried_out(
         tmp_path,
         FakeHost(1),
         made("a", "b", devices=1),
         asked,
-        on_result=records.result,
         journal_class=Watched,
     )
     states = [entry["state"] for entry in entries if entry.get("replica") == "a-0"]
