@@ -7,12 +7,14 @@ from typing import Protocol
 from caesura.planning.plan import Placement
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Progress:
     """How far an application is: the second, finished requests by when, and what is loaded.
 
     A request that was running when its model was evicted begins again from its prompt. `evicted`
     are placements that were loaded before: their engines sleep, where engines do.
+
+    Two are the same only if they are one object: a search keeps what it has found out about each.
     """
 
     seconds: float = 0.0

@@ -35,8 +35,8 @@ class Problem:
         self.requests = tuple(requests)
         self.devices = devices
         self.simulator = simulator
-        self._open: dict[int, tuple[frozenset[str], Progress]] = {}
-        self._inputs: dict[tuple[str, int], tuple[Progress, Progress]] = {}
+        self._open: dict[Progress, frozenset[str]] = {}
+        self._inputs: dict[tuple[str, Progress], Progress] = {}
         needed = {request.model for request in requests}
         needed |= {asked for request in requests for asked in request.asks}
         self.models = tuple(one.name for one in application.models if one.name in needed)
@@ -87,17 +87,15 @@ class Problem:
 
     def open_tasks(self, progress: Progress) -> frozenset[str]:
         """Return the tasks with unfinished requests."""
-        kept = self._open.get(id(progress))
-        if kept is None:
+        tasks = self._open.get(progress)
+        if tasks is None:
             finished = progress.finished
-            tasks = frozenset(
+            tasks = self._open[progress] = frozenset(
                 name
                 for name, keys in self._requests_of.items()
                 if any(key not in finished for key in reversed(keys))
             )
-            # The progress is kept alive, so that its identity stays its own.
-            kept = self._open[id(progress)] = (tasks, progress)
-        return kept[0]
+        return tasks
 
     def ready(self, model: str, placed: Collection[str], open_tasks: Collection[str]) -> bool:
         """Return whether the model has work in a stage with the models `placed`.
@@ -151,14 +149,14 @@ class Problem:
         needed = self._needed({one for one in tasks if self._tasks[one].model == model}) & tasks
         if not any(self._tasks[one].model != model for one in needed):
             return progress
-        key = (model, id(progress))
+        key = (model, progress)
         if key not in self._inputs:
             finished = dict(progress.finished)
             for task in needed:
                 if self._tasks[task].model != model:
                     finished |= dict.fromkeys(self._requests_of[task], progress.seconds)
-            self._inputs[key] = (replace(progress, finished=finished), progress)
-        return self._inputs[key][0]
+            self._inputs[key] = replace(progress, finished=finished)
+        return self._inputs[key]
 
     def _needed(self, tasks: Collection[str]) -> set[str]:
         """Return the tasks that these need, and those that these need in turn."""

@@ -58,7 +58,7 @@ def _difference(
     return text
 
 
-_Key = tuple[int, frozenset[Placement], bool]
+_Key = tuple[Progress, frozenset[Placement], bool]
 
 
 class Memo(StageSimulator):
@@ -71,8 +71,7 @@ class Memo(StageSimulator):
     def __init__(self, simulator: StageSimulator) -> None:
         self._simulator = simulator
         self._times: dict[_Key, StageTimes] = {}
-        self._unfinished: dict[int, Sequence[str]] = {}
-        self._alive: dict[int, Progress] = {}  # An identity is unique only while its object lives.
+        self._unfinished: dict[Progress, Sequence[str]] = {}
         self.simulated = 0
 
     def valid(self, placement: Placement) -> bool:
@@ -85,21 +84,19 @@ class Memo(StageSimulator):
 
     def unfinished(self, progress: Progress) -> Sequence[str]:
         """Return the models that have requests left."""
-        found = self._unfinished.get(id(progress))
+        found = self._unfinished.get(progress)
         if found is None:
-            self._alive[id(progress)] = progress
-            found = self._unfinished[id(progress)] = self._simulator.unfinished(progress)
+            found = self._unfinished[progress] = self._simulator.unfinished(progress)
         return found
 
     def run(
         self, placements: Sequence[Placement], progress: Progress, *, to_the_end: bool = False
     ) -> StageTimes:
         """Return the times of the stage."""
-        key = (id(progress), frozenset(placements), to_the_end)
+        key = (progress, frozenset(placements), to_the_end)
         found = self._times.get(key)
         if found is None:
             self.simulated += 1
-            self._alive[id(progress)] = progress
             found = self._simulator.run(placements, progress, to_the_end=to_the_end)
             self._times[key] = found
         return found
