@@ -90,7 +90,7 @@ CAMPAIGN ?= simulated
 SEED ?= 0
 BUDGET ?= 3600
 campaign: dev ## Inject faults by seed, and report what was lost, leaked or wrong (an hour)
-	@$(BIN)/python -m tests.campaign $(CAMPAIGN) --seed $(SEED) --budget $(BUDGET)
+	@$(BIN)/python -m benchmarks.campaign $(CAMPAIGN) --seed $(SEED) --budget $(BUDGET)
 
 ui: node ## Check, test and build the page: ui/ into runtime/static
 	@cd ui && $(WITH_NODE) && npm ci --no-audit --no-fund && npm run check && npm test && npm run build

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-from tests.campaign.report import Defect, Outcome
+from benchmarks.campaign.report import Defect, Outcome
 
 from . import bodies, engine
 from .files import Files
@@ -31,7 +31,7 @@ def run(seed: int, index: int) -> Outcome:
     """Try the inputs of one run; the same two numbers make the same inputs."""
     logging.disable(logging.NOTSET)  # for what a server logs says whether it failed
     began, rng, part = time.perf_counter(), Random(f"{seed}/{index}"), PARTS[index % len(PARTS)]
-    again = f"python -m tests.campaign fuzz --seed {seed} --only {index}"
+    again = f"python -m benchmarks.campaign fuzz --seed {seed} --only {index}"
     made = Outcome(runs=1)
     _freeze()
     MAKERS[part](rng, made, again)

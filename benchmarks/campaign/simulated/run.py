@@ -6,8 +6,8 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from benchmarks.campaign.report import Defect, Outcome
 from caesura.intercept.pause_hints import PauseHint
-from tests.campaign.report import Defect, Outcome
 from tests.scheduler.invariants import check_all, check_rest
 from tests.scheduler.remains import remains
 from tests.scheduler.world import END, Session
@@ -133,7 +133,7 @@ def run(seed: int, index: int, sessions: int | None = None) -> Outcome:
     """Make one run, and judge it; never raises but for Ctrl-C."""
     began, made = time.perf_counter(), Run(seed, index)
     outcome = Outcome(runs=1)
-    again = f"python -m tests.campaign simulated --seed {seed} --only {index}"
+    again = f"python -m benchmarks.campaign simulated --seed {seed} --only {index}"
 
     def defect(kind: str, seen: str) -> None:
         outcome.defects.append(Defect(kind, seen, again))

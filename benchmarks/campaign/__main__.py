@@ -1,4 +1,4 @@
-"""The fault campaign: `python -m tests.campaign simulated|real|fuzz [--seed N] [--budget SECONDS]`.
+"""The fault campaign: `python -m benchmarks.campaign simulated|real|fuzz [--seed N] [--budget S]`.
 
 Writes a report as Markdown and JSON. Exits 1 if a defect was found or a chosen fault never
 happened, 130 after Ctrl-C (the report then holds what was done until there), and 0 otherwise. The
@@ -12,8 +12,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from tests.campaign.conduct import conduct, interruptible
-from tests.campaign.report import Outcome, write
+from benchmarks.campaign.conduct import conduct, interruptible
+from benchmarks.campaign.report import Outcome, write
 
 HOUR = 3600.0
 
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.campaign", description=(__doc__ or "").splitlines()[0]
+        prog="python -m benchmarks.campaign", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("campaign", choices=sorted(CAMPAIGNS))
     parser.add_argument("--seed", type=int, default=0, help="chooses every run; default 0")
@@ -59,19 +59,19 @@ def _things(campaign: str) -> str:
 
 
 def _simulated(args: argparse.Namespace) -> tuple[Outcome, bool]:
-    from tests.campaign.simulated.run import run
+    from benchmarks.campaign.simulated.run import run
 
     return _conduct(args, partial(run, args.seed))
 
 
 def _fuzz(args: argparse.Namespace) -> tuple[Outcome, bool]:
-    from tests.campaign.fuzz.run import run
+    from benchmarks.campaign.fuzz.run import run
 
     return _conduct(args, partial(run, args.seed))
 
 
 def _real(args: argparse.Namespace) -> tuple[Outcome, bool]:
-    from tests.campaign.real.run import KINDS, Plan, run
+    from benchmarks.campaign.real.run import KINDS, Plan, run
 
     kinds = args.faults.split(",") if args.faults else KINDS
     if unknown := set(kinds) - set(KINDS):

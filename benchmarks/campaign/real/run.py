@@ -14,8 +14,8 @@ from pathlib import Path
 
 import httpx
 
-from tests.campaign.conduct import tell
-from tests.campaign.report import Defect, Outcome
+from benchmarks.campaign.conduct import tell
+from benchmarks.campaign.report import Defect, Outcome
 
 from .clients import ANSWER_SECONDS, Clients, decline
 from .faults import WEIGHTS, Faults
@@ -48,7 +48,7 @@ class Plan:
         kinds = "" if tuple(self.kinds) == KINDS else f" --faults {','.join(self.kinds)!r}"
         asked = f"--seed {self.seed} --budget {self.budget:g} --every {self.every:g}"
         asked += f" --clients {self.clients} --calm {self.calm:g}"
-        return f"python -m tests.campaign real {asked}{kinds}"
+        return f"python -m benchmarks.campaign real {asked}{kinds}"
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from tests.campaign.report import Outcome
+from benchmarks.campaign.report import Outcome
 
 from .odd_tools import NOTE, ODD
 from .server import Server
@@ -163,8 +163,7 @@ class Clients:
             async for event in events_of(response):
                 if "error" in event:
                     raise Refused(f"an error in the stream: {event['error']}")
-                for choice in event["choices"]:
-                    text.append(choice["delta"].get("content") or "")
+                text += [choice["delta"].get("content") or "" for choice in event["choices"]]
                 if leaves_after == 0:
                     return None
                 leaves_after -= 1

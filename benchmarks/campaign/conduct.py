@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from tests.campaign.report import Defect, Outcome
+from benchmarks.campaign.report import Defect, Outcome
 
 Job = Callable[[int], Outcome]
 """Makes the run of an index."""

@@ -11,12 +11,10 @@ from typing import Any
 
 import pytest
 
-from caesura.runtime.journal.record import begun, encoded
-from caesura.runtime.journal.store import Entry, SqliteJournal
-from tests.campaign.__main__ import main
-from tests.campaign.real import run as real
-from tests.campaign.real.clients import Clients
-from tests.campaign.real.faults import (
+from benchmarks.campaign.__main__ import main
+from benchmarks.campaign.real import run as real
+from benchmarks.campaign.real.clients import Clients
+from benchmarks.campaign.real.faults import (
     DISK_FULL,
     ENGINE_KILLED,
     MOST_DEATHS,
@@ -25,7 +23,9 @@ from tests.campaign.real.faults import (
     WORKER_KILLED,
     Faults,
 )
-from tests.campaign.real.rest import Usage, growths, runs_in_journal
+from benchmarks.campaign.real.rest import Usage, growths, runs_in_journal
+from caesura.runtime.journal.record import begun, encoded
+from caesura.runtime.journal.store import Entry, SqliteJournal
 
 SHORT = ["real", "--seed", "1", "--budget", "90", "--every", "4"]
 SHORT_FAULTS = (ENGINE_KILLED, SERVER_KILLED, DISK_FULL, TOOL_SERVER_KILLED, WORKER_KILLED)
@@ -185,7 +185,7 @@ async def test_kills_leave_a_server_twice_the_time_that_they_cost(
 
     monkeypatch.setattr(server, "kill", kill)
     monkeypatch.setattr(server, "workers", workers)
-    monkeypatch.setattr("tests.campaign.real.faults.monotonic", lambda: now[0])
+    monkeypatch.setattr("benchmarks.campaign.real.faults.monotonic", lambda: now[0])
     await strike(server, [SERVER_KILLED, WORKER_KILLED], 400)
     between = [second - first - 30 for first, second in itertools.pairwise(killed)]
     assert len(between) > 2 and min(between) >= 60

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.campaign.__main__ import main
+from benchmarks.campaign.simulated import faults
+from benchmarks.campaign.simulated import run as simulated
+from benchmarks.campaign.simulated.worlds import MortalWorld
 from caesura.scheduler.vllm.engine.follow_ups import FollowUps
 from caesura.scheduler.vllm.engine.kv.manager import PausedKVManager
-from tests.campaign.__main__ import main
-from tests.campaign.simulated import faults
-from tests.campaign.simulated import run as simulated
-from tests.campaign.simulated.worlds import MortalWorld
 from tests.scheduler.link import FakeLink
 from tests.scheduler.world import Session
 

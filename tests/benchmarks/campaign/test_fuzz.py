@@ -2,10 +2,10 @@
 
 import pytest
 
+from benchmarks.campaign.fuzz import run as fuzz
 from caesura.runtime.journal.store import SqliteJournal
 from caesura.runtime.server.api.chat import ChatCompletions
 from caesura.scheduler.vllm.engine.control import Commands
-from tests.campaign.fuzz import run as fuzz
 
 SMALL = {"BODIES": 120, "PLANS": 500, "TEXTS": 40, "MESSAGES": 40, "FILES": 40, "JOURNALS": 80}
 
