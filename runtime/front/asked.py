@@ -7,10 +7,10 @@ first answer names the session, and every router finds the same name in every la
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from caesura.runtime.server.http.returning import SERVER, SESSION_HEADERS
+from caesura.scheduler.policy.routing import Asked
 
 BLOCK_CHARACTERS = 1024
 MAX_BLOCKS = 64
@@ -22,22 +22,6 @@ STORED = ("responses", "conversations")
 """Parts of a path behind which an id stands, as in `/v1/responses/ID`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a request tells about where it belongs."""
-
-    session: str = ""
-    """The session's name, its conversation's id, or a digest of its first prompt; may be empty."""
-    continues: str = ""
-    """The id of an earlier answer: of a response, or of a conversation."""
-    server: str = ""
-    """The server that the client asks for, as an earlier answer named it."""
-    blocks: tuple[str, ...] = ()
-    """Digests of the first prompt's beginning, each of one block more than the one before it."""
-    follows: bool = False
-    """Whether the request holds an answer of the model, and so is not the session's first."""
-
-
 def asked_of(path: str, headers: Mapping[str, str], body: bytes) -> Asked:
     """Return what a request tells; a body that is no JSON object tells nothing.
 
@@ -47,9 +31,13 @@ def asked_of(path: str, headers: Mapping[str, str], body: bytes) -> Asked:
     named = next(filter(None, (headers.get(name.lower()) for name in SESSION_HEADERS)), "")
     continues = _id_in(path) or _text_of(data, "previous_response_id") or _conversation(data)
     first, follows = _first_prompt(data)
-    blocks = tuple(_blocks("".join(first)))
-    session = named or _client_session(data) or ("" if continues else _digest(first))
-    return Asked(session, continues, headers.get(SERVER.lower(), ""), blocks, follows)
+    return Asked(
+        session=named or _client_session(data) or ("" if continues else _digest(first)),
+        turn=int(follows),
+        prefixes=tuple(_blocks("".join(first))),
+        continues=continues,
+        server=headers.get(SERVER.lower(), ""),
+    )
 
 
 def _object(body: bytes) -> Mapping[str, Any]:
@@ -107,12 +95,12 @@ def _digest(texts: Sequence[str]) -> str:
     return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _blocks(text: str) -> Iterator[str]:
-    """Yield a digest for each full block of a text's beginning, which covers those before it."""
+def _blocks(text: str) -> Iterator[tuple[str, int]]:
+    """Yield for each full block of a text's beginning a digest up to its end, and that place."""
     chain = hashlib.sha256()
     for start in range(0, min(len(text), MAX_BLOCKS * BLOCK_CHARACTERS), BLOCK_CHARACTERS):
         block = text[start : start + BLOCK_CHARACTERS]
         if len(block) < BLOCK_CHARACTERS:
             return
         chain.update(block.encode("utf-8", "surrogatepass"))
-        yield chain.hexdigest()[:32]
+        yield chain.hexdigest()[:32], start + BLOCK_CHARACTERS

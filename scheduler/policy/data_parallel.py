@@ -13,10 +13,11 @@ so two contexts share KV as far as their chunks are equal.
 
 import hashlib
 from array import array
-from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Hashable, Sequence
 from typing import Literal, NamedTuple
+
+from caesura.scheduler.policy.routing import Asked, Load, Prefixes, Router
 
 MAX_CHUNKS = 65_536
 """Most chunks that are remembered of an engine, 4 million tokens in about 10 MB."""
@@ -36,6 +37,11 @@ class Trail:
         self.chunks: list[bytes] = []
         self._last = hashlib.blake2b((salt or "").encode(), digest_size=16).digest()
         self._open: array[int] = array("I")
+
+    @property
+    def prefixes(self) -> Prefixes:
+        """The chunks with the lengths of the context up to their ends."""
+        return tuple((each, CHUNK_TOKENS * at) for at, each in enumerate(self.chunks, 1))
 
     def extend(self, tokens: Sequence[int]) -> list[bytes]:
         """Add tokens behind the context; return the chunks that they completed."""
@@ -64,80 +70,80 @@ class Routed(NamedTuple):
     why: Why
 
 
-@dataclass(slots=True)
-class _Engine:
-    """What is known of one engine."""
+class _Memory:
+    """The keys of what an engine has in its KV cache, with their tokens."""
 
-    chunks: "OrderedDict[bytes, None]" = field(default_factory=OrderedDict)
-    prefill_tokens: int = 0
-    turns: int = 0
-    routed: int = 0
+    def __init__(self) -> None:
+        self.known: OrderedDict[Hashable, int] = OrderedDict()
+        self._tokens = 0
+
+    def held(self, prefixes: Prefixes) -> int:
+        """Return how many of a prompt's first tokens are there."""
+        held = 0
+        for key, tokens in prefixes:
+            if key not in self.known:
+                break
+            held = tokens
+        return held
+
+    def put(self, parts: Sequence[tuple[Hashable, int]], most_tokens: int) -> None:
+        """Remember parts of a context with their tokens; the last of them goes first."""
+        known = self.known
+        for key, tokens in reversed(parts):
+            self._tokens += tokens - known.get(key, 0)
+            known[key] = tokens
+            known.move_to_end(key)
+        while len(known) > MAX_CHUNKS or self._tokens > most_tokens:
+            self._tokens -= known.popitem(last=False)[1]
 
 
-class Router:
-    """Chooses engines for requests, and keeps count of what they hold and do."""
+class LeastWork(Router):
+    """Chooses the engine that has the least to do first, and remembers what engines hold."""
 
-    def __init__(self, engines: int, kv_tokens: int) -> None:
-        """Create it for so many engines, each with a KV cache of `kv_tokens` tokens."""
-        self._engines = [_Engine() for _ in range(engines)]
-        self._capacity = max(1, min(MAX_CHUNKS, kv_tokens // CHUNK_TOKENS))
+    def __init__(self) -> None:
+        self._memories: defaultdict[str, _Memory] = defaultdict(_Memory)
+        self._routed: Counter[str] = Counter()
         self._answer_tokens = 0.0
+        self._most_tokens = 0
 
-    def choose(self, trail: Trail, tokens: int) -> Routed:
-        """Return the engine where a context of `tokens` tokens is computed soonest.
+    def choose(self, asked: Asked, loads: Sequence[Load]) -> int:
+        """Return the engine where a request is computed soonest."""
+        return self.weigh(asked, loads).engine
+
+    def weigh(self, asked: Asked, loads: Sequence[Load]) -> Routed:
+        """Return the engine where a request is computed soonest, and what speaks for it.
 
         Of equals, the one that has had the fewest requests is chosen.
         """
-        if len(self._engines) == 1:
-            return Routed(0, self._held(self._engines[0], trail), "only")
-        held = [self._held(engine, trail) for engine in self._engines]
+        self._most_tokens = min(load.most_tokens for load in loads)
+        held = [self._memories[load.name].held(asked.prefixes) for load in loads]
+        if len(loads) == 1:
+            return Routed(0, held[0], "only")
         costs = [
-            (self._cost(engine, tokens - kept), engine.routed, number)
-            for number, (engine, kept) in enumerate(zip(self._engines, held, strict=True))
+            (self._cost(load, asked.tokens - kept), self._routed[load.name], place)
+            for place, (load, kept) in enumerate(zip(loads, held, strict=True))
         ]
         chosen = min(costs)[-1]
-        self._engines[chosen].routed += 1
         most = max(held)
         why: Why = "new" if not most else "kept" if held[chosen] == most else "busy"
         return Routed(chosen, held[chosen], why)
 
-    def begins(self, engine: int, tokens: int) -> None:
-        """Count a turn that an engine begins, which has `tokens` tokens to prefill."""
-        self._engines[engine].turns += 1
-        self._engines[engine].prefill_tokens += tokens
+    def served(self, asked: Asked, name: str) -> None:
+        """Count a request of an engine, which will have the KV of its prompt."""
+        self._routed[name] += 1
+        before = (0, *(tokens for _, tokens in asked.prefixes))
+        ends = zip(before, asked.prefixes, strict=False)
+        self.holds(name, [(key, tokens - begin) for begin, (key, tokens) in ends])
 
-    def decodes(self, engine: int, tokens: int) -> None:
-        """Count that a turn's `tokens` tokens are prefilled: its first token has come."""
-        self._engines[engine].prefill_tokens -= tokens
+    def holds(self, name: str, parts: Sequence[tuple[Hashable, int]]) -> None:
+        """Remember that an engine has the KV of further parts of a context."""
+        self._memories[name].put(parts, self._most_tokens)
 
-    def ends(self, engine: int, decoded: int) -> None:
-        """Count the end of a turn, which decoded so many tokens."""
-        self._engines[engine].turns -= 1
-        if decoded:
+    def ended(self, decoded_tokens: int) -> None:
+        """Learn the length of an answer."""
+        if decoded_tokens:
             weight = MEAN_WEIGHT if self._answer_tokens else 1.0
-            self._answer_tokens += weight * (decoded - self._answer_tokens)
+            self._answer_tokens += weight * (decoded_tokens - self._answer_tokens)
 
-    def holds(self, engine: int, chunks: Sequence[bytes]) -> None:
-        """Remember that an engine has the KV of these chunks; the last of them goes first."""
-        known = self._engines[engine].chunks
-        for chunk in reversed(chunks):
-            known[chunk] = None
-            known.move_to_end(chunk)
-        while len(known) > self._capacity:
-            known.popitem(last=False)
-
-    @property
-    def turns(self) -> list[int]:
-        """The numbers of turns that the engines have begun and not ended."""
-        return [engine.turns for engine in self._engines]
-
-    def _held(self, engine: _Engine, trail: Trail) -> int:
-        held = 0
-        for chunk in trail.chunks:
-            if chunk not in engine.chunks:
-                break
-            held += CHUNK_TOKENS
-        return held
-
-    def _cost(self, engine: _Engine, missing: int) -> float:
-        return missing + engine.prefill_tokens + engine.turns * self._answer_tokens
+    def _cost(self, load: Load, missing: int) -> float:
+        return missing + load.prefill_tokens + load.requests * self._answer_tokens

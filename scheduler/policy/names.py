@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 from caesura.scheduler.policy.admission import Admission, Aggressive, Conservative, Stock
 from caesura.scheduler.policy.caesura import Caesura
+from caesura.scheduler.policy.data_parallel import LeastWork
+from caesura.scheduler.policy.homes import Bounds, Homes
 from caesura.scheduler.policy.lamps import Lamps
 from caesura.scheduler.policy.past_future import PastFuture
 from caesura.scheduler.policy.ranking import Fcfs, Ranking, Ssjf, TailInflated
@@ -53,6 +55,16 @@ ADMISSIONS: dict[str, Callable[..., Admission]] = {
 SAMPLING = ("past-future",)
 """The admission policies that draw samples; their first argument is a `random.Random`."""
 
+
+def _homes(
+    factor: float = Bounds.factor,
+    slack: int = Bounds.slack,
+    prefix_share: float = Bounds.prefix_share,
+    max_sessions: int = Bounds.max_sessions,
+) -> Homes:
+    return Homes(Bounds(factor, slack, prefix_share, max_sessions))
+
+
 ROUTERS: dict[str, Callable[..., Router]] = {
     "affinity": Affinity,
     "hash": Hash,
@@ -61,6 +73,8 @@ ROUTERS: dict[str, Callable[..., Router]] = {
     "round-robin": RoundRobin,
     "random": RandomChoice,
     "one-queue": OneQueue,
+    "front": _homes,
+    "data-parallel": LeastWork,
 }
 
 ABOUT_ROUTERS = {
@@ -71,6 +85,8 @@ ABOUT_ROUTERS = {
     "round-robin": "replicas in turn, for every request",
     "random": "a replica by chance, for every request",
     "one-queue": "requests wait in one queue for a replica with room, first that of their session",
+    "front": "what the front of servers does: a session's server, unless it is overloaded",
+    "data-parallel": "what data-parallel engines get: where the least has to be done first",
 }
 """A line about each router."""
 

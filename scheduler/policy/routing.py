@@ -1,41 +1,57 @@
-"""Which replica of an engine serves a request: what a router sees and answers, and the routers."""
+"""Which of several servers gets a request: what a router sees and answers, and simple routers.
 
+One `Router` is asked by all: by the front of real servers (`homes`), by the client of data-parallel
+engines (`data_parallel`), and by the simulator, which runs both of these and the routers here.
+"""
+
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Protocol
+
+Prefixes = tuple[tuple[Hashable, int], ...]
+"""Keys of parts of a prompt from its begin on, with their lengths, the shortest first.
+
+Equal keys mean equal text. Lengths are tokens, or characters where nobody has counted tokens.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request that is to be routed: one turn of a session.
+    """A request that is to be routed: one turn of a session."""
 
-    `turn` counts the session's requests from 0 on. `tokens` is the length of its prompt. `prefixes`
-    identify parts of the prompt from its begin on, with their tokens, the shortest first; equal
-    keys mean equal tokens. `holder` is the replica that served the session's last turn.
-    """
-
-    session: str
-    turn: int
-    tokens: int
-    prefixes: tuple[tuple[Hashable, int], ...] = ()
+    session: str = ""
+    """The session's name, its conversation's id, or a digest of its first prompt; may be empty."""
+    turn: int = 0
+    """0 for a session's first request; a caller that cannot count says 1 of all others."""
+    tokens: int = 0
+    """The length of its prompt."""
+    prefixes: Prefixes = ()
     holder: int | None = None
+    """The place that served the session's last turn, if the caller knows it."""
+    continues: str = ""
+    """The id of an earlier answer: of a response, or of a conversation."""
+    server: str = ""
+    """The server that the client asks for, as an earlier answer named it."""
 
 
 @dataclass(slots=True)
 class Load:
-    """The load of one replica, as the router last heard of it, with what was sent since.
+    """The load of one place, as the router last heard of it, with what was sent since.
 
-    `requests` are those that run or wait in its queue, with `tokens` in their contexts. Paused
-    sessions do not count. It can run `most_requests` at once, and its KV cache holds
-    `most_tokens`.
+    `requests` are those that run or wait in its queue, with `tokens` in their contexts, of which
+    `prefill_tokens` are to be computed before their first tokens. Paused sessions do not count. It
+    can run `most_requests` at once, and its KV cache holds `most_tokens`. Its `name` stays while
+    other places come and go.
     """
 
-    requests: int = 0
+    requests: float = 0
     tokens: int = 0
     most_requests: int = 1 << 30
     most_tokens: int = 1 << 60
+    prefill_tokens: int = 0
+    name: str = ""
 
     def has_room(self, tokens: int) -> bool:
         """Return whether a request of `tokens` tokens would run at once."""
@@ -44,22 +60,32 @@ class Load:
         return self.requests < self.most_requests and self.tokens + tokens <= self.most_tokens
 
 
-class Router(Protocol):
-    """Chooses the replica that serves a request."""
+class Router(ABC):
+    """Chooses the place that serves a request. The same requests and loads, the same choices."""
 
-    @property
-    def keeps(self) -> bool:
-        """Whether a session's later requests go to its replica without being asked about."""
-        ...
+    keeps = False
+    """Whether a session's later requests go to its place without being asked about."""
+    looks = True
+    """Whether a choice depends on the loads, and not only on the request."""
 
-    @property
-    def looks(self) -> bool:
-        """Whether a choice depends on the loads, and not only on the request."""
-        ...
-
+    @abstractmethod
     def choose(self, asked: Asked, loads: Sequence[Load]) -> int | None:
-        """Return the replica of a request; None: it waits until a replica has room."""
-        ...
+        """Return the index of the place; None: the request waits until a place has room."""
+
+    def served(self, asked: Asked, name: str) -> None:  # noqa: B027
+        """Learn which place got a request."""
+
+    def ended(self, decoded_tokens: int) -> None:  # noqa: B027
+        """Learn that a turn has ended, and how many tokens it decoded."""
+
+
+def rendezvous(key: str, name: str) -> bytes:
+    """Return a place's weight for a key, by hash: the highest wins (Thaler and Ravishankar 1998).
+
+    So routers that know nothing of each other choose the same, and a place more or less moves only
+    what it wins or had won.
+    """
+    return blake2b(f"{key}\0{name}".encode("utf-8", "surrogatepass")).digest()
 
 
 def least_loaded(loads: Sequence[Load], start: int = 0) -> int:
@@ -73,31 +99,19 @@ def least_loaded(loads: Sequence[Load], start: int = 0) -> int:
     )
 
 
-class Hash:
+class Hash(Router):
     """Serves every session at the replica that its name hashes to; no server must know others."""
 
     keeps = True
     looks = False
 
     def choose(self, asked: Asked, loads: Sequence[Load]) -> int:
-        """Return the replica of the session's name."""
-        return spread(asked.session, len(loads))
+        """Return the place of the session's name."""
+        places = range(len(loads))
+        return max(places, key=lambda place: rendezvous(asked.session, loads[place].name))
 
 
-def spread(name: str, count: int) -> int:
-    """Return a number below `count` that depends on a name only, and is spread evenly.
-
-    Each number draws its weight by hash, and the largest wins (rendezvous hashing, Thaler and
-    Ravishankar 1998). So a replica more or less moves one in `count` sessions only.
-    """
-    return max(range(count), key=lambda place: _weight(name, place))
-
-
-def _weight(name: str, place: int) -> bytes:
-    return blake2b(name.encode(), digest_size=8, salt=place.to_bytes(8, "big")).digest()
-
-
-class RandomChoice:
+class RandomChoice(Router):
     """Serves every request at a replica by chance: by a hash of its session, turn and `seed`."""
 
     keeps = False
@@ -112,7 +126,7 @@ class RandomChoice:
         return int.from_bytes(blake2b(name, digest_size=8).digest(), "big") % len(loads)
 
 
-class RoundRobin:
+class RoundRobin(Router):
     """Serves requests at the replicas in turn."""
 
     keeps = False
@@ -128,11 +142,8 @@ class RoundRobin:
         return place
 
 
-class Least:
+class Least(Router):
     """Serves every request at the replica with the fewest requests; of equals in turn."""
-
-    keeps = False
-    looks = True
 
     def __init__(self) -> None:
         self._next = 0
@@ -144,14 +155,12 @@ class Least:
         return place
 
 
-class Affinity:
+class Affinity(Router):
     """Serves a session where it began: at the replica that had the fewest requests then.
 
     With a `slack` above 0, a session leaves a replica that has more than `slack` requests more than
     the least loaded one.
     """
-
-    looks = True
 
     def __init__(self, slack: int = 0) -> None:
         """Create it; raises `ValueError` for a negative slack."""
@@ -171,15 +180,12 @@ class Affinity:
         return self._least.choose(asked, loads)
 
 
-class OneQueue:
+class OneQueue(Router):
     """Lets requests wait in one queue until a replica has room for them.
 
     The replica that served the session before goes first, if it has room. Otherwise the request
     goes to the least loaded one with room, where its context is computed again.
     """
-
-    keeps = False
-    looks = True
 
     def __init__(self) -> None:
         self._next = 0
@@ -202,7 +208,7 @@ MOST_PREFIXES = 1_000_000
 """The prefixes that are remembered; those that were not asked for longest are forgotten first."""
 
 
-class PrefixRouter:
+class PrefixRouter(Router):
     """Serves a request where the longest part of its prompt was served before.
 
     If the loads of the replicas differ by more than `imbalance` requests, or less than the share
@@ -210,9 +216,6 @@ class PrefixRouter:
     Serve's `PrefixCacheAffinityRouter`, with the least loaded of all replicas in place of two
     random ones.
     """
-
-    keeps = False
-    looks = True
 
     def __init__(
         self, imbalance: int = 16, match: float = 0.1, most_prefixes: int = MOST_PREFIXES
@@ -227,15 +230,12 @@ class PrefixRouter:
         self._match = match
         self._most = most_prefixes
         self._least = Least()
-        self._seen: OrderedDict[Hashable, dict[int, None]] = OrderedDict()
+        self._seen: OrderedDict[Hashable, dict[str, None]] = OrderedDict()
 
     def choose(self, asked: Asked, loads: Sequence[Load]) -> int:
         """Return the replica that knows most of the prompt, or the least loaded one."""
         place = self._known(asked, loads)
-        if place is None:
-            place = self._least.choose(asked, loads)
-        self._remember(asked, place)
-        return place
+        return self._least.choose(asked, loads) if place is None else place
 
     def _known(self, asked: Asked, loads: Sequence[Load]) -> int | None:
         requests = [load.requests for load in loads]
@@ -244,15 +244,17 @@ class PrefixRouter:
         for key, tokens in reversed(asked.prefixes):
             if tokens < self._match * asked.tokens:
                 return None
-            places = self._seen.get(key)
+            known = self._seen.get(key, ())
+            places = [place for place, load in enumerate(loads) if load.name in known]
             if places:
                 return min(places, key=lambda place: requests[place])
         return None
 
-    def _remember(self, asked: Asked, place: int) -> None:
+    def served(self, asked: Asked, name: str) -> None:
+        """Remember that a place has the prompt of a request."""
         seen = self._seen
         for key, _ in asked.prefixes:
-            seen.setdefault(key, {})[place] = None
+            seen.setdefault(key, {})[name] = None
             seen.move_to_end(key)
         while len(seen) > self._most:
             seen.popitem(last=False)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+from caesura.scheduler.policy.routing import Asked
 from caesura.scheduler.vllm.client.data_parallel import (
     Route,
     Routes,
@@ -37,8 +38,7 @@ def output(tokens: list[int], finish: str | None = None) -> Any:
 
 
 def turns(of: Routes) -> list[int]:
-    assert of._router is not None
-    return of._router.turns
+    return [int(load.requests) for load in of.loads]
 
 
 def test_one_engine_is_not_named_and_nothing_is_counted() -> None:
@@ -63,7 +63,8 @@ def test_a_session_returns_to_the_engine_that_decoded_its_answer() -> None:
     context = [*CONTEXT, *answer, *range(300), 4, 5]
     followed = two.of([*context, 6])
     assert followed.rank == first.rank
-    assert followed._router.choose(followed._trail, 0).held_tokens >= len(context) - 64  # type: ignore[attr-defined]
+    asked = Asked(prefixes=followed._trail.prefixes)  # type: ignore[attr-defined]
+    assert followed._router.weigh(asked, two.loads).held_tokens >= len(context) - 64  # type: ignore[attr-defined]
 
 
 def test_a_turn_that_breaks_off_no_longer_counts() -> None:
@@ -72,8 +73,7 @@ def test_a_turn_that_breaks_off_no_longer_counts() -> None:
     route.ended()
     route.ended()
     assert turns(two) == [0, 0]
-    assert two._router is not None
-    assert [engine.prefill_tokens for engine in two._router._engines] == [0, 0]
+    assert [load.prefill_tokens for load in two.loads] == [0, 0]
 
 
 def test_choices_are_counted_by_engine_and_reason() -> None:

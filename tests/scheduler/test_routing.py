@@ -5,11 +5,25 @@ from collections import Counter
 import pytest
 
 from caesura.scheduler.policy.names import ABOUT_ROUTERS, ROUTERS, make_router
-from caesura.scheduler.policy.routing import Asked, Load, PrefixRouter, spread
+from caesura.scheduler.policy.routing import Asked, Load, PrefixRouter, Router, rendezvous
 
 
 def loads(*requests: int, tokens: int = 0, most: int = 100) -> list[Load]:
-    return [Load(count, tokens, most, 1000) for count in requests]
+    return [
+        Load(count, tokens, most, 1000, name=str(place)) for place, count in enumerate(requests)
+    ]
+
+
+def serve(router: Router, one: Asked, there: list[Load]) -> int | None:
+    """Let a router choose, and tell it that its choice got the request."""
+    place = router.choose(one, there)
+    if place is not None:
+        router.served(one, there[place].name)
+    return place
+
+
+def spread(name: str, count: int) -> int:
+    return max(range(count), key=lambda place: rendezvous(name, str(place)))
 
 
 def asked(session: str = "s", turn: int = 0, holder: int | None = None, tokens: int = 10) -> Asked:
@@ -51,21 +65,21 @@ def test_the_longest_prefix_decides_unless_loads_differ_too_much() -> None:
     router = PrefixRouter(imbalance=3)
     system = ("system", 50)
     first = Asked("a", 0, 80, (system, ("a", 80)))
-    assert router.choose(first, loads(0, 0, 0)) == 0
+    assert serve(router, first, loads(0, 0, 0)) == 0
     other = Asked("b", 0, 90, (system, ("b", 90)))
-    assert router.choose(other, loads(3, 0, 0)) == 0, "it begins as the first did"
-    assert router.choose(Asked("c", 0, 80, (system, ("c", 80))), loads(4, 0, 0)) == 1
-    assert router.choose(Asked("a", 1, 100, (system, ("a", 80))), loads(2, 0, 0)) == 0
+    assert serve(router, other, loads(3, 0, 0)) == 0, "it begins as the first did"
+    assert serve(router, Asked("c", 0, 80, (system, ("c", 80))), loads(4, 0, 0)) == 1
+    assert serve(router, Asked("a", 1, 100, (system, ("a", 80))), loads(2, 0, 0)) == 0
     little = Asked("d", 0, 900, (system, ("d", 900)))
-    assert router.choose(little, loads(2, 2, 0)) == 2, "the prefix is a small part of it"
+    assert serve(router, little, loads(2, 2, 0)) == 2, "the prefix is a small part of it"
 
 
 def test_prefixes_are_forgotten_in_the_order_of_use() -> None:
     router = PrefixRouter(most_prefixes=2)
-    assert [router.choose(asked(name), loads(0, 0)) for name in "ab"] == [0, 1]
-    assert router.choose(asked("a"), loads(0, 0)) == 0
-    router.choose(asked("c"), loads(0, 0))
-    assert router.choose(asked("a"), loads(1, 0)) == 0, "b was forgotten"
+    assert [serve(router, asked(name), loads(0, 0)) for name in "ab"] == [0, 1]
+    assert serve(router, asked("a"), loads(0, 0)) == 0
+    serve(router, asked("c"), loads(0, 0))
+    assert serve(router, asked("a"), loads(1, 0)) == 0, "b was forgotten"
 
 
 def test_in_one_queue_a_request_waits_for_room() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from caesura.scheduler.policy.routing import spread
+from caesura.scheduler.policy.routing import rendezvous
 from caesura.simulator.engine import simulate
 from caesura.simulator.engine.replicas import simulate_replicas
 from caesura.simulator.policy import Fleet, Policy
@@ -72,7 +72,7 @@ def test_a_router_by_hash_is_exact() -> None:
     """Every replica serves its sessions as it would alone."""
     parts: list[list[Session]] = [[], [], []]
     for one in MIXED:
-        parts[spread(one.key, 3)].append(one)
+        parts[max(range(3), key=lambda place: rendezvous(one.key, str(place)))].append(one)
     alone = [
         row for part in parts for row in rows(simulate(workload(*part), machine(blocks=60), OURS))
     ]
@@ -85,7 +85,7 @@ def test_calls_that_outlast_an_epoch_return_at_their_time(router: str) -> None:
     assert rows(routed(router, epoch=0.01)) == rows(routed(router, epoch=0.15))
 
 
-@pytest.mark.parametrize("router", ["affinity", "one-queue"])
+@pytest.mark.parametrize("router", ["affinity", "one-queue", "front", "data-parallel"])
 def test_the_number_of_processes_changes_nothing(router: str) -> None:
     assert plain(routed(router)) == plain(routed(router, processes=2))
 
@@ -172,7 +172,7 @@ def test_what_cannot_be_routed_is_told() -> None:
 
 def test_a_published_mix_is_served_by_every_router() -> None:
     mix = make_workload("mix", 4, 5, 0, None)
-    for router in ("affinity:slack=2", "prefix", "random"):
+    for router in ("affinity:slack=2", "prefix", "random", "front:slack=1", "data-parallel"):
         run = routed(router, mix, blocks=2000, host_blocks=2000)
         assert len(run.sessions) == len(mix.sessions)
         assert all(one.ended for one in run.sessions)

@@ -10,7 +10,7 @@ from ray.serve.config import RequestRouterConfig
 from caesura.runtime.front.ray_serve.front import Front
 from caesura.runtime.front.ray_serve.router import SessionRouter
 from caesura.runtime.front.ray_serve.server import OpenApp, Server
-from caesura.runtime.front.routes import Bounds
+from caesura.scheduler.policy.homes import Bounds
 
 SERVERS, FRONT = "Server", "Front"
 MAX_ONGOING = 1024

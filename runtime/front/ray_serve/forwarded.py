@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.types import Scope
 
-from caesura.runtime.front.asked import Asked
+from caesura.scheduler.policy.routing import Asked
 
 PLAIN = ("type", "http_version", "method", "scheme", "path", "raw_path", "query_string", "headers")
 """The fields of an ASGI scope that are plain data, and are sent on."""

@@ -1,4 +1,4 @@
-"""Ray Serve's choice of a replica, made by `Routes`.
+"""Ray Serve's choice of a replica, made by `Homes`.
 
 It also routes the requests of Ray Serve LLM, by their session header and their prompts:
 `request_router_class: caesura.runtime.front.ray_serve.router.SessionRouter`.
@@ -10,10 +10,11 @@ from typing import Any
 
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
-from caesura.runtime.front.asked import Asked, asked_of
+from caesura.runtime.front.asked import asked_of
 from caesura.runtime.front.ray_serve.forwarded import Forwarded
-from caesura.runtime.front.routes import Bounds, Routes
 from caesura.runtime.server.http.returning import SESSION_HEADERS
+from caesura.scheduler.policy.homes import Bounds, Homes
+from caesura.scheduler.policy.routing import Asked, Load
 
 PROMPTS = ("messages", "input", "prompt")
 
@@ -31,7 +32,7 @@ class SessionRouter(RequestRouter):
 
     def initialize_state(self, **settings: Any) -> None:
         """Take the settings; called by Ray Serve before the first request."""
-        self._routes = Routes(Bounds(**settings))
+        self._homes = Homes(Bounds(**settings))
         self._in_flight: dict[str, str] = {}
 
     async def choose_replicas(
@@ -43,16 +44,15 @@ class SessionRouter(RequestRouter):
         if pending_request is None or not candidate_replicas:
             return [candidate_replicas] if candidate_replicas else []
         pending_request.routing_context.should_backoff = True
-        there = {server_name(each.replica_id): each for each in candidate_replicas}
-        ranked = self._routes.ranked(asked_by(pending_request), self._loads(candidate_replicas))
-        return [[there[server]] for server in ranked]
+        ranked = self._homes.ranked(asked_by(pending_request), self._loads(candidate_replicas))
+        return [[candidate_replicas[place]] for place in ranked]
 
     def on_request_routed(
         self, pending_request: PendingRequest, replica_id: ReplicaID, result: object
     ) -> None:
         """Remember who got a request."""
         server = server_name(replica_id)
-        self._routes.served(asked_by(pending_request), server)
+        self._homes.served(asked_by(pending_request), server)
         self._in_flight[pending_request.metadata.internal_request_id] = server
 
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
@@ -62,16 +62,17 @@ class SessionRouter(RequestRouter):
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
         """Forget a replica that has gone."""
         super().on_replica_actor_died(replica_id)
-        self._routes.gone(server_name(replica_id))
+        self._homes.gone(server_name(replica_id))
 
-    def _loads(self, replicas: list[RunningReplica]) -> dict[str, float]:
+    def _loads(self, replicas: list[RunningReplica]) -> list[Load]:
         """Return the requests in flight of each replica: those sent from here, or all if known."""
         own = Counter(self._in_flight.values())
         known = self.replica_queue_len_cache
-        return {
-            (name := server_name(each.replica_id)): max(own[name], known.get(each.replica_id) or 0)
-            for each in replicas
-        }
+        names = [server_name(each.replica_id) for each in replicas]
+        return [
+            Load(max(own[name], known.get(each.replica_id) or 0), name=name)
+            for name, each in zip(names, replicas, strict=True)
+        ]
 
 
 def asked_by(pending: PendingRequest) -> Asked:

@@ -14,7 +14,8 @@ from vllm.config import VllmConfig
 from vllm.outputs import RequestOutput
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from caesura.scheduler.policy.data_parallel import Router, Trail
+from caesura.scheduler.policy.data_parallel import CHUNK_TOKENS, LeastWork, Trail
+from caesura.scheduler.policy.routing import Asked, Load
 
 _ROUTED = Counter(
     "caesura_routed_requests",
@@ -44,20 +45,23 @@ class Route:
 class CountedRoute(Route):
     """A request's rank where there are several, and what the request does there."""
 
-    def __init__(self, router: Router, tokens: Sequence[int], salt: str | None) -> None:
+    def __init__(
+        self, router: LeastWork, loads: Sequence[Load], tokens: Sequence[int], salt: str | None
+    ) -> None:
         """Choose a rank for a request with these tokens, whose first turn begins."""
         self._router = router
         self._trail = Trail(salt)
         self._trail.extend(tokens)
-        routed = router.choose(self._trail, len(tokens))
+        asked = Asked(tokens=len(tokens), prefixes=self._trail.prefixes)
+        routed = router.weigh(asked, loads)
         _ROUTED.labels(str(routed.engine), routed.why).inc()
         super().__init__(routed.engine)
-        self._engine = routed.engine
+        self._load = loads[routed.engine]
         self._prefills = 0
         self._decoded = 0
         self._in_turn = False
         self._begin(len(tokens) - routed.held_tokens)
-        router.holds(self._engine, self._trail.chunks)
+        router.served(asked, self._load.name)
 
     def pushed(self, tokens: Sequence[int]) -> None:
         """Count the begin of a further turn; the first token was sampled last, and is known."""
@@ -66,9 +70,7 @@ class CountedRoute(Route):
 
     def sampled(self, output: RequestOutput) -> None:
         """Count sampled tokens, and the end of a turn."""
-        if self._prefills:
-            self._router.decodes(self._engine, self._prefills)
-            self._prefills = 0
+        self._prefilled()
         piece = output.outputs[0]
         self._decoded += len(piece.token_ids)
         self._took(list(piece.token_ids))
@@ -80,22 +82,26 @@ class CountedRoute(Route):
         if not self._in_turn:
             return
         self._in_turn = False
-        if self._prefills:
-            self._router.decodes(self._engine, self._prefills)
-            self._prefills = 0
-        self._router.ends(self._engine, self._decoded)
+        self._prefilled()
+        self._load.requests -= 1
+        self._router.ended(self._decoded)
         self._decoded = 0
 
     def _begin(self, tokens: int) -> None:
         self.ended()
         self._in_turn = True
         self._prefills = max(1, tokens)
-        self._router.begins(self._engine, self._prefills)
+        self._load.requests += 1
+        self._load.prefill_tokens += self._prefills
+
+    def _prefilled(self) -> None:
+        self._load.prefill_tokens -= self._prefills
+        self._prefills = 0
 
     def _took(self, tokens: Sequence[int]) -> None:
         new = self._trail.extend(tokens)
         if new:
-            self._router.holds(self._engine, new)
+            self._router.holds(self._load.name, [(chunk, CHUNK_TOKENS) for chunk in new])
 
 
 class Routes:
@@ -106,7 +112,8 @@ class Routes:
         self.ranks = ranks_of(config)
         """The numbers of the engines that this client may name."""
         tokens = kv_tokens_of(config)
-        self._router = Router(len(self.ranks), tokens) if len(self.ranks) > 1 else None
+        self.loads = [Load(most_tokens=tokens, name=str(rank)) for rank in self.ranks]
+        self._router = LeastWork() if len(self.ranks) > 1 else None
 
     @property
     def several(self) -> bool:
@@ -122,7 +129,7 @@ class Routes:
         """Return the route of a new request with these tokens."""
         if self._router is None:
             return Route()
-        return CountedRoute(self._router, tokens, salt)
+        return CountedRoute(self._router, self.loads, tokens, salt)
 
 
 def routes_of(llm: AsyncLLM) -> Routes:

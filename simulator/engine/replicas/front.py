@@ -87,8 +87,11 @@ class Front:
             self._queue.append((place, sent))
             return
         load, at = self._loads[number], max(sent, self.begin)
+        self._router.served(asked, load.name)
         load.requests += 1
         load.tokens += asked.tokens
+        given = session.segments[asked.turn].given_tokens
+        load.prefill_tokens += given if number == holder else asked.tokens
         told = orders.setdefault(number, Orders())
         self._progress.pop(place, None)
         if number == holder:
@@ -105,12 +108,16 @@ class Front:
         self._next_steps = [one.next_at for one in news if one.next_at is not None]
         for load, one in zip(self._loads, news, strict=True):
             load.requests, load.tokens = one.requests, one.tokens
+            load.prefill_tokens = one.prefill_tokens
             for returned in one.returned:
+                segments = self._sessions[returned.place].segments
+                self._router.ended(segments[returned.progress.index].decode_tokens)
                 self._progress[returned.place] = returned.progress
                 # Calls that return at the same time keep the order in which they were made.
                 heapq.heappush(self._returning, (returned.at, self._returns, returned.place))
                 self._returns += 1
             for ended in one.ended:
+                self._router.ended(self._sessions[ended.place].segments[-1].decode_tokens)
                 self.results[ended.place] = ended.result
                 del self._holders[ended.place]
         if self._next_new < len(self._sessions):
@@ -161,7 +168,7 @@ class Spreading:
         self._seconds = 0.0
         self._sum = 0.0
 
-    def look(self, requests: Sequence[int], seconds: float) -> None:
+    def look(self, requests: Sequence[float], seconds: float) -> None:
         """Count `requests` by replica for so many seconds."""
         total = sum(requests)
         if not total:

@@ -63,12 +63,14 @@ class Orders:
 class News:
     """A replica at the end of an epoch.
 
-    `requests` run or wait there, with `tokens` in their contexts. Its next step begins at
-    `next_at`; None if it has nothing to do.
+    `requests` run or wait there, with `tokens` in their contexts, of which `prefill_tokens` were
+    given and have no first token behind them yet. Its next step begins at `next_at`; None if it has
+    nothing to do.
     """
 
     requests: int
     tokens: int
+    prefill_tokens: int
     next_at: float | None
     returned: list[Returned]
     ended: list[Ended]

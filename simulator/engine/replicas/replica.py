@@ -102,9 +102,14 @@ class RoutedClients(Clients):
         progress = Progress(live.result, live.index, live.context, live.reached)
         self._returned.append(Returned(live.place, at, progress))
 
-    def tokens(self) -> int:
-        """Return the tokens in the contexts of the requests that the engine has."""
-        return sum(live.context + live.decoded for live in self.live.values())
+    def tokens(self) -> tuple[int, int]:
+        """Return the tokens in the contexts of the requests that the engine has.
+
+        The second number is what those without a first token were given.
+        """
+        lives = self.live.values()
+        given = sum(live.segment.given_tokens for live in lives if not live.first)
+        return sum(live.context + live.decoded for live in lives), given
 
     def take_news(self) -> tuple[list[Returned], list[Ended]]:
         """Return the sessions that returned from tools, and that ended, since the last call."""
@@ -167,8 +172,8 @@ class Replica:
         while (at := core.next_at) is not None and at < end:
             core.step_at(at)
         returned, ended = clients.take_news()
-        tokens = clients.tokens() if self._tokens_told else 0
-        return News(clients.requests, tokens, core.next_at, returned, ended)
+        tokens, prefill = clients.tokens() if self._tokens_told else (0, 0)
+        return News(clients.requests, tokens, prefill, core.next_at, returned, ended)
 
     def close(self, end: float) -> Account:
         """Pass the time up to the second `end`, stop, and return what was measured."""

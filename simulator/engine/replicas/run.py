@@ -55,7 +55,7 @@ def simulate_replicas(
     build = Build(sample_of(workload), plan, machine, policy, router.keeps, router.looks, check)
     still = router.keeps and not router.looks
     empty = Load(0, 0, policy.most_running, plan.blocks * plan.block_tokens)
-    loads = [replace(empty) for _ in range(fleet.replicas)]
+    loads = [replace(empty, name=str(number)) for number in range(fleet.replicas)]
     seconds = STAYING_EPOCH_SECONDS if still else fleet.epoch_seconds
     front = Front(workload, router, loads, seconds)
     with sharded(build, fleet.replicas, processes) as shards, collecting_rarely():
