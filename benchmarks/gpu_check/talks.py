@@ -97,7 +97,7 @@ async def live(llm: AsyncLLM, talk: Talk, compared: Compared) -> None:
                 extra_args={WATCH_KEY: watch.to_wire()},
             )
             if request is None:
-                request = LiveRequest(llm, f"{talk.name}-live", given, params, resumable=True)
+                request = LiveRequest(llm, f"{talk.name}-live", given, params)
             else:
                 request.push([before[-1], *given], params)
             before = []

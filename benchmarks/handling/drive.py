@@ -92,7 +92,7 @@ class Driver:
     async def _live(self, session: Session, record: SessionRecord, words: list[list[int]]) -> None:
         """Serve the session as one request that pauses in the engine."""
         params = [sampling(segment, True) for segment in session.segments]
-        request = LiveRequest(self._llm, session.key, words[0], params[0], resumable=True)
+        request = LiveRequest(self._llm, session.key, words[0], params[0])
         context, said = 0, [0]
         try:
             for index, segment in enumerate(session.segments):

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ def over(template: str, engine: VllmEngine) -> VllmEngine:
     return VllmEngine(
         engine.llm,
         engine.model,
-        engine.formats,
+        engine.language.formats,
         server_options=options,
         thinking_as_text=True,  # the bundled model never ends what it thinks
     )
@@ -123,8 +124,9 @@ async def test_a_template_that_drops_thinking_costs_no_recomputation(
     await read(live, [THANKS])
     assert spliced.tokens == live.tokens
 
-    off = Splicer(engine.renderer, engine.render_threads, engine.context_tokens, None)
-    monkeypatch.setattr(engine, "splicer", off)
+    rendering = engine.rendering
+    off = Splicer(rendering.renderer, rendering.threads, engine.context_tokens, None)
+    monkeypatch.setattr(engine, "rendering", replace(rendering, splicer=off))
     rendered = engine.open(NO_TOOLS)
     whole = end_of(await read(rendered, [*history, THANKS]))
     assert whole.follow_up is not None and whole.follow_up.why == "off"

@@ -57,7 +57,7 @@ async def uninterrupted(
 ) -> list[int]:
     """What the model says after tokens that it gets all at once."""
     assert await engine.llm.reset_prefix_cache()
-    params = engine.sampling_params(GREEDY, count, None)
+    params = engine.sampling.params(GREEDY, count, None)
     said: list[int] = []
     prompt: Any = media.prompt(tokens, None)
     async for output in engine.llm.generate(prompt, params, f"whole-{len(tokens)}"):

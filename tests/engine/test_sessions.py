@@ -12,7 +12,7 @@ from caesura.intercept.calls.events import CallFinished, Event, TextDelta, TurnE
 from caesura.runtime.errors import ContextOverflow, RequestAborted, UsageError
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine
-from caesura.scheduler.vllm.client.request import LiveRequest
+from caesura.scheduler.vllm.client.request import LiveRequest, RequestOptions
 from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.tools import calculator
 
@@ -178,8 +178,10 @@ async def test_what_was_said_is_what_the_model_says_to_the_same_tokens(
     ended = end_of(events)
     context = session.tokens[: -ended.completion_tokens]
     said = session.tokens[-ended.completion_tokens :]
-    params = engine.sampling_params(GREEDY, len(said), None)
-    request = LiveRequest(engine.llm, "from-scratch", context, params, resumable=False)
+    params = engine.sampling.params(GREEDY, len(said), None)
+    request = LiveRequest(
+        engine.llm, "from-scratch", context, params, RequestOptions(resumable=False)
+    )
     again = [t async for output in request.turn() for t in output.outputs[0].token_ids]
     assert again == said
 
@@ -192,7 +194,7 @@ async def test_a_conversation_grows_by_appending(engine: VllmEngine, open_sessio
     events = await read(session, ask("Thank you!"))
     assert session.tokens[: len(before)] == before
     assert end_of(events).cached_tokens >= len(before) // 32 * 32 - 32
-    whole = engine.renderer.prompt(session._conversation.history, SPEC.tools)
+    whole = engine.rendering.renderer.prompt(session._conversation.history, SPEC.tools)
     assert engine.tokenizer.decode(session.tokens).startswith(engine.tokenizer.decode(whole))
 
 

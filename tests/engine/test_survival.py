@@ -77,7 +77,7 @@ async def mortal() -> AsyncIterator[Mortal]:
     others = set(multiprocessing.active_children())
     engine = await start_engine(vllm_args=ARGS)
     assert isinstance(engine, VllmEngine)
-    engine.thinking = ("<think>",)  # as for a model whose template shows it
+    engine.language.thinking = ("<think>",)  # as for a model whose template shows it
     yield Mortal(engine, {name: await conversation(engine, name) for name in CASES})
     await engine.close()
     assert set(multiprocessing.active_children()) <= others

@@ -21,7 +21,7 @@ from caesura.scheduler.vllm.client.model_formats import load_plugin, named_forma
 from caesura.scheduler.vllm.client.parsing.whole import EndedTurn, for_whole_turns
 from caesura.scheduler.vllm.client.rendering.threads import MAX_INLINE_CHARACTERS
 from caesura.scheduler.vllm.client.session import VllmSession
-from tests.formats.test_unfinished import Engine
+from tests.formats.speaking import Engine
 from tests.formats.vllm_turns import CALL, TEXT_FIRST, TURNS, markers_of
 from tests.formats.world import Outcome, StandIn, decode, tool, with_markers
 

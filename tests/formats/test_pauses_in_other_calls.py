@@ -1,7 +1,6 @@
 """A pause in line, within what the API process reads as a call of another format."""
 
-from collections.abc import AsyncIterator
-from types import SimpleNamespace
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -10,11 +9,11 @@ from caesura.intercept.calls.events import CallFinished, CallMalformed, TextDelt
 from caesura.intercept.calls.watch import Verdict, Watch, WatchPlan
 from caesura.scheduler.messages import SessionSpec
 from caesura.scheduler.vllm.client.session import VllmSession
-from caesura.scheduler.vllm.wire import REPORT_KEY
 from tests.formats.cases import SEARCH, TOOLS
 from tests.formats.rendering import RENDER
-from tests.formats.test_unfinished import Engine
+from tests.formats.speaking import Engine
 from tests.formats.world import stand_in
+from tests.kit.host import output
 
 FORMATS = ("hermes", "inline")
 
@@ -24,22 +23,16 @@ class PausingEngine(Engine):
 
     def __init__(self, text: str) -> None:
         tokens = stand_in("hermes").by_bytes(text)
-        super().__init__("hermes", tokens, "stop", Verdict.CALL)
-        self.formats = FORMATS
-        watch = Watch(WatchPlan(FORMATS, ("search",)), self.model.vocabulary, self.ends)
+        super().__init__("hermes", tokens, "stop", Verdict.CALL, formats=FORMATS)
+        watch = Watch(WatchPlan(FORMATS, ("search",)), self.model.vocabulary, self.model.ends)
         self.stop = watch.first_stop(tokens)
 
-    async def abort(self, request_id: str) -> None:
-        """Nothing is left to abort."""
-
-    async def generate(self, chunks: AsyncIterator[Any], *_: Any, **__: Any) -> Any:
+    async def generate(self, chunks: Any, *given: Any, **named: Any) -> AsyncGenerator[Any, None]:
         assert self.stop is not None
         async for _chunk in chunks:
             ids = list(self.tokens[: self.stop[0] + 1])
-            text = b"".join(map(self.model.vocabulary.bytes_of, ids)).decode()
-            piece = SimpleNamespace(token_ids=ids, text=text, finish_reason="stop", logprobs=None)
-            report = {REPORT_KEY: {"paused": True, "verdict": "call"}}
-            yield SimpleNamespace(outputs=[piece], kv_transfer_params=report, num_cached_tokens=0)
+            report = {"paused": True, "verdict": "call"}
+            yield output(ids, "stop", self.text_of(ids), report)
 
 
 async def turn_of(text: str) -> list[Any]:

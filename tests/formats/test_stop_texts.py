@@ -1,9 +1,10 @@
 """A stop text within a call, or one that opens a call, ends the turn before it, without a call."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import pytest
+from tests.formats.speaking import Engine
 
 from caesura.intercept.calls.events import CallFinished, TextDelta, TurnEnded
 from caesura.intercept.calls.formats import TURN_FORMATS
@@ -16,7 +17,6 @@ from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.tools import Dispatcher, Registry
 from tests.formats.cases import SEARCH, TOOLS
 from tests.formats.rendering import RENDER
-from tests.formats.test_unfinished import Engine
 from tests.formats.world import Outcome, decode, stand_in
 
 STEPS = [1, 3, 10_000]
@@ -90,7 +90,7 @@ def test_a_stop_text_that_the_engine_ignores_stays_in_the_call(step: int) -> Non
 class PromptEngine(Engine):
     """Stands for vLLM in a session that never pauses, whose request is one prompt."""
 
-    async def generate(self, prompt: Any, *_: Any, **__: Any) -> Any:
+    async def generate(self, prompt: Any, *given: Any, **named: Any) -> AsyncGenerator[Any, None]:
         async def chunks() -> AsyncIterator[Any]:
             yield prompt
 

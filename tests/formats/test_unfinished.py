@@ -1,25 +1,20 @@
 """Calls that a turn ends in: none is run with a part of its arguments."""
 
 import json
-from collections.abc import AsyncIterator, Sequence
-from types import SimpleNamespace
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from tests.formats.speaking import Engine
 
 from caesura.intercept.calls.events import CallFinished, CallMalformed
-from caesura.intercept.calls.formats import TURN_FORMATS, turn_format
-from caesura.intercept.calls.markers import SpelledOpeners
+from caesura.intercept.calls.formats import TURN_FORMATS
 from caesura.intercept.calls.watch import Verdict
 from caesura.runtime.events import RunEnded, ToolReturned
 from caesura.runtime.run.context import RunContext
 from caesura.runtime.run.loop import run
 from caesura.scheduler.messages import Sampling, SessionSpec
-from caesura.scheduler.vllm.client.parsing import turn_parser
-from caesura.scheduler.vllm.client.rendering.splice import Splicer
-from caesura.scheduler.vllm.client.rendering.threads import RenderThreads
 from caesura.scheduler.vllm.client.session import VllmSession
-from caesura.scheduler.vllm.wire import REPORT_KEY
 from caesura.tools import Dispatcher, Registry
 from caesura.tools import tool as tool_of
 from tests.formats.rendering import RENDER, Call
@@ -94,73 +89,6 @@ def test_a_line_that_the_model_ends_without_a_line_break_is_complete() -> None:
         ("note", {"text": "delete nothing"})
     ]
     assert ran(decode(model, model.by_bytes(text), [note], cut=True)) == []
-
-
-class Engine:
-    """Stands for vLLM: it says one text, and says how the turn ended."""
-
-    context_tokens = 10_000
-    observability_config = SimpleNamespace(otlp_traces_endpoint=None)
-    routes = SimpleNamespace(of=lambda *_: None)
-    errored = False
-    bounded = staticmethod(lambda sampling: sampling)
-    adapter = staticmethod(lambda name: None)
-
-    def __init__(
-        self,
-        name: str,
-        tokens: Sequence[int],
-        reason: str,
-        verdict: Verdict | None = None,
-        model: StandIn | None = None,
-    ) -> None:
-        self.model, self.tokens, self.reason = model or stand_in(name), tokens, reason
-        self.verdict = verdict
-        self.formats = (name,)
-        self.ends = self.model.ends
-        self.llm = self
-        self.thinking: tuple[str, ...] = ()
-        self.render_threads = RenderThreads()
-        self.grammars = SimpleNamespace(of_turn=lambda *_: None)
-        self.renderer = SimpleNamespace(
-            prompt=lambda *_: [0],
-            count_spelled=lambda messages: 0,
-            bridge=lambda *_, **__: [0],
-            thinking=lambda tokens: "",
-            end_text=lambda token: "<end>" if token in self.ends else "",
-        )
-        self.splicer = Splicer(self.renderer, self.render_threads, self.context_tokens, None)
-
-    def bytes_of(self, token_id: int) -> bytes:
-        return self.model.vocabulary.bytes_of(token_id)
-
-    def token_text(self) -> None:
-        return None
-
-    def spelled_openers(self, formats: Any) -> SpelledOpeners:
-        return SpelledOpeners(formats, None)
-
-    def turn_parser(self, tools: Any) -> Any:
-        form = turn_format(self.formats)
-        return form and turn_parser(form, self.model.tokenizer, tools)
-
-    def sampling_params(self, *_: Any) -> None:
-        return None
-
-    async def generate(self, chunks: AsyncIterator[Any], *_: Any, **__: Any) -> Any:
-        said, end = [self.tokens, self.model.spelled("Well.")], max(self.ends)
-        async for _chunk in chunks:
-            ids, said = said[0], said[1:]
-            at_end = self.reason == "stop" and self.verdict is None
-            paused = at_end and bool(said)
-            text = b"".join(map(self.model.vocabulary.bytes_of, ids)).decode()
-            ids = [*ids, end] if at_end else ids
-            piece = SimpleNamespace(
-                token_ids=ids, text=text, finish_reason=self.reason, logprobs=None
-            )
-            verdict = self.verdict and self.verdict.value
-            report = {REPORT_KEY: {"paused": paused, "verdict": verdict}}
-            yield SimpleNamespace(outputs=[piece], kv_transfer_params=report, num_cached_tokens=0)
 
 
 @pytest.mark.parametrize("reason", ["stop", "length"])

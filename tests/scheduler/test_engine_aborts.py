@@ -9,55 +9,38 @@ import pytest
 
 from caesura.scheduler.errors import RequestAborted, RequestFailed
 from caesura.scheduler.messages import Sampling, SessionSpec
-from caesura.scheduler.vllm.client.data_parallel import Route
 from caesura.scheduler.vllm.client.rendering.media import NO_MEDIA
 from caesura.scheduler.vllm.client.request import SentTurn, SurvivingRequest
 from caesura.scheduler.vllm.client.turn_log import piece_of
+from tests.kit.host import StandInHost, output
 
 ABORT = "abort"
 PAUSE = "stop"
 
 
-class Engine:
+class Engine(StandInHost):
     """An engine whose requests give what a script says: tokens, and at last how they ended.
 
     Each turn of a request has a list of its own. What comes behind an abort is never asked for.
     """
 
+    context_tokens = 100
+
     def __init__(self, *requests: list[list[int | str]], paused: bool = True) -> None:
+        super().__init__()
         self._requests = list(requests)
         self._paused = paused
         self.prompts: list[list[int]] = []
         """The tokens with which the requests began."""
-        self.aborted: list[str] = []
-        self.restarts = 0
         self.ends_itself = False
-        self.context_tokens = 100
-        self.observability_config = SimpleNamespace(otlp_traces_endpoint=None)
-        self.adapter = lambda name: None
-        self.output_handler: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    @property
-    def llm(self) -> Any:
-        return self
+        self.output_handler = asyncio.get_running_loop().create_future()
 
     @property
     def errored(self) -> bool:
-        return self.output_handler.done()
-
-    @property
-    def grammars(self) -> Any:
-        return SimpleNamespace(of_turn=lambda *given: None)
-
-    @property
-    def routes(self) -> Any:
-        return SimpleNamespace(of=lambda *given: Route())
-
-    def sampling_params(self, *given: Any) -> Any:
-        return SimpleNamespace(extra_args=None)
+        return bool(self.output_handler.done())
 
     async def revived(self, error: Exception) -> None:
-        self.restarts += 1
+        await super().revived(error)
         self.ends_itself = False
         self.output_handler = asyncio.get_running_loop().create_future()
 
@@ -68,12 +51,7 @@ class Engine:
             raise RuntimeError("Server shutting down")
         return self._paused
 
-    async def abort(self, request: str) -> None:
-        self.aborted.append(request)
-
-    async def generate(
-        self, chunks: Any, params: Any, request_id: str, **named: Any
-    ) -> AsyncGenerator[Any, None]:
+    async def generate(self, chunks: Any, *given: Any, **named: Any) -> AsyncGenerator[Any, None]:
         turns = self._requests.pop(0)
         chunk = await anext(chunks)
         self.prompts.append(list(chunk.prompt["prompt_token_ids"]))
@@ -81,20 +59,13 @@ class Engine:
             if number and end != ABORT:
                 await anext(chunks)
             for token in tokens:
-                yield output(token)
-            yield output(None, str(end))
-
-
-def output(token: Any, finish: str | None = None) -> Any:
-    made = SimpleNamespace(
-        token_ids=[] if token is None else [token], finish_reason=finish, text="", logprobs=None
-    )
-    return SimpleNamespace(outputs=[made], kv_transfer_params=None)
+                yield output([int(token)])
+            yield output([], str(end))
 
 
 def session(engine: Engine) -> SurvivingRequest:
     turns: Any = SimpleNamespace(pausing=True, watched=False, watch=lambda *given: None)
-    return SurvivingRequest(engine, SessionSpec(), turns)  # type: ignore[arg-type]
+    return SurvivingRequest(engine, SessionSpec(), turns)
 
 
 class Talk:
@@ -111,8 +82,11 @@ class Talk:
         self.tokens = turn.tokens
         self.request.prepare(turn)
         await self.request.send(turn, appended)
-        async for each in self.request.outputs(turn):
-            turn.tokens += piece_of(each, 0).token_ids
+        outcome = None
+        while outcome is None:
+            piece = piece_of(await self.request.next(turn), 0)
+            turn.tokens += piece.token_ids
+            outcome = piece.outcome
         return turn.sampled
 
 

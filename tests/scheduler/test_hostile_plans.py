@@ -12,7 +12,7 @@ from caesura.intercept.calls.watch import MAX_CHARACTERS, MAX_TEXTS, WatchPlan
 from caesura.intercept.pause_hints import MAX_SECONDS, MIN_SECONDS, PauseHint
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import Sampling, SessionSpec
-from caesura.scheduler.vllm.client.turn_maker import TurnMaker
+from caesura.scheduler.vllm.client.turns import Language, TurnMaker
 from caesura.scheduler.vllm.wire import WATCH_KEY
 
 from .steering import until_paused
@@ -124,12 +124,7 @@ def test_sessions_with_very_many_tools_are_a_kind_of_a_short_name() -> None:
 
 
 def test_a_session_with_too_many_tools_is_refused_and_not_left_unwatched() -> None:
-    class Engine:
-        formats = ("hermes",)
-        ends: frozenset[int] = frozenset()
-
     tools = [{"type": "function", "function": {"name": f"t{index}"}} for index in range(1001)]
-    engine: Any = Engine()
-    turns = TurnMaker(engine, SessionSpec(tools))
+    turns = TurnMaker(Language(None, ("hermes",), ()), SessionSpec(tools))
     with pytest.raises(UsageError, match="1000"):
         turns.watch("fresh", Sampling(), "")

@@ -1,7 +1,6 @@
 """What the scheduler makes of hints: who gives up KV first, and what is learned."""
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from caesura.intercept.calls.watch import WatchPlan
 from caesura.intercept.pause_hints import PauseHint
 from caesura.scheduler.messages import Sampling, SessionSpec
 from caesura.scheduler.predict.pause import MAX_TOOLS, PausePredictor
-from caesura.scheduler.vllm.client.turn_maker import TurnMaker
+from caesura.scheduler.vllm.client.turns import Language, TurnMaker
 from caesura.scheduler.vllm.engine.calls import hinted
 from caesura.scheduler.vllm.wire import WATCH_KEY
 
@@ -186,10 +185,10 @@ def test_hints_are_bounded() -> None:
 
 
 def test_a_session_sends_its_hints_with_every_turn() -> None:
-    engine: Any = SimpleNamespace(formats=("hermes",), ends=frozenset())
+    language = Language(None, ("hermes",), ())
     tools = [{"type": "function", "function": {"name": "ask_user"}}]
     for pauses in ({"ask_user": PERSON}, {}):
-        turns = TurnMaker(engine, SessionSpec(tools, pauses=pauses))
+        turns = TurnMaker(language, SessionSpec(tools, pauses=pauses))
         sent: Any = turns.watch("fresh", Sampling(), "")
         assert WatchPlan.from_wire(sent[WATCH_KEY]).pauses == pauses
         assert ("pauses" in sent[WATCH_KEY]) == bool(pauses)

@@ -2,17 +2,15 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from caesura.intercept.calls.events import TextDelta
-from caesura.intercept.calls.markers import SpelledOpeners
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import Message, SessionSpec
-from caesura.scheduler.vllm.client.rendering.splice import Splicer
 from caesura.scheduler.vllm.client.rendering.threads import (
     MAX_INLINE_CHARACTERS,
     MAX_MEDIUM_CHARACTERS,
@@ -20,67 +18,37 @@ from caesura.scheduler.vllm.client.rendering.threads import (
     count_characters,
 )
 from caesura.scheduler.vllm.client.session import VllmSession
+from caesura.scheduler.vllm.client.turns import Language
+from tests.kit.host import StandInHost, output
 
 LARGE = "a" * (MAX_INLINE_CHARACTERS + 1)
 LONG_SECONDS = 20
 
 
-class Engine:
-    """Stands for vLLM, and says "Fine." Rendering a large conversation waits to be released."""
+class Engine(StandInHost):
+    """Says "Fine." Rendering a large conversation waits to be released."""
 
-    formats = ()
-    ends = frozenset({0})
     context_tokens = 1000
-    observability_config = SimpleNamespace(otlp_traces_endpoint=None)
-    routes = SimpleNamespace(of=lambda *_: None)
-    errored = False
-    bounded = staticmethod(lambda sampling: sampling)
-    adapter = staticmethod(lambda name: None)
 
     def __init__(self) -> None:
-        self.llm = self.renderer = self
-        self.render_threads = RenderThreads()
-        self.grammars = SimpleNamespace(of_turn=lambda *_: None)
-        self.splicer = Splicer(self.renderer, self.render_threads, self.context_tokens, None)
-        self.rendering, self.released = threading.Event(), threading.Event()
+        tokenizer = SimpleNamespace(decode=lambda tokens: "")
+        super().__init__(Language(tokenizer, (), {0}), renderer=self)
+        self.waits, self.released = threading.Event(), threading.Event()
         self.served: list[int] = []
-        self.thinking: tuple[str, ...] = ()
-
-    def channel_parser(self) -> None:
-        """The model has no channels."""
-
-    def token_text(self) -> None:
-        """The text of its tokens is read by vLLM's detokenizer."""
-
-    def spelled_openers(self, formats: Any) -> SpelledOpeners:
-        return SpelledOpeners(formats, None)
-
-    def bytes_of(self, token: int) -> bytes:
-        return b"?"
 
     def prompt(self, messages: Sequence[Message], *about: Any) -> list[int]:
         if len(messages[-1]["content"]) <= MAX_INLINE_CHARACTERS:
             return [1]
-        self.rendering.set()
+        self.waits.set()
         assert self.released.wait(LONG_SECONDS), "nothing else was done meanwhile"
         return [2]
 
     def count_spelled(self, messages: Sequence[Message]) -> int:
         return 0
 
-    def end_text(self, token: int) -> str:
-        return ""
-
-    def sampling_params(self, *about: Any) -> None:
-        return None
-
-    async def generate(self, prompt: Any, *about: Any, **more: Any) -> AsyncIterator[Any]:
+    async def generate(self, prompt: Any, *given: Any, **named: Any) -> AsyncGenerator[Any, None]:
         self.served.append(prompt["prompt_token_ids"][0])
-        piece = SimpleNamespace(token_ids=[5, 0], text="Fine.", finish_reason="stop", logprobs=None)
-        yield SimpleNamespace(outputs=[piece], kv_transfer_params=None, num_cached_tokens=0)
-
-    async def abort(self, request_id: str) -> None:
-        return None
+        yield output([5, 0], "stop", "Fine.")
 
 
 @pytest.fixture
@@ -100,7 +68,7 @@ def started(engine: Any, content: str) -> tuple[VllmSession, asyncio.Task[str]]:
 
 async def test_another_request_is_served_while_a_large_one_is_rendered(engine: Any) -> None:
     _, large = started(engine, LARGE)
-    await asyncio.to_thread(engine.rendering.wait, LONG_SECONDS)
+    await asyncio.to_thread(engine.waits.wait, LONG_SECONDS)
     assert await text_of(VllmSession(engine, SessionSpec(())), "Hello") == "Fine."
     assert engine.served == [1]
     engine.released.set()
@@ -110,8 +78,8 @@ async def test_another_request_is_served_while_a_large_one_is_rendered(engine: A
 
 async def test_the_largest_do_not_keep_the_large_waiting(engine: Any) -> None:
     largest = [started(engine, "a" * (MAX_MEDIUM_CHARACTERS + 1))[1] for _ in range(5)]
-    await asyncio.to_thread(engine.rendering.wait, LONG_SECONDS)
-    done = await engine.render_threads.run(lambda: "done", LARGE)
+    await asyncio.to_thread(engine.waits.wait, LONG_SECONDS)
+    done = await engine.rendering.threads.run(lambda: "done", LARGE)
     assert done == "done"
     assert engine.served == []
     engine.released.set()
@@ -120,7 +88,7 @@ async def test_the_largest_do_not_keep_the_large_waiting(engine: Any) -> None:
 
 async def test_a_session_closed_while_it_is_rendered_sends_nothing(engine: Any) -> None:
     session, large = started(engine, LARGE)
-    await asyncio.to_thread(engine.rendering.wait, LONG_SECONDS)
+    await asyncio.to_thread(engine.waits.wait, LONG_SECONDS)
     await session.close()
     engine.released.set()
     with pytest.raises(UsageError, match="the session is closed"):
@@ -130,7 +98,7 @@ async def test_a_session_closed_while_it_is_rendered_sends_nothing(engine: Any) 
 
 async def test_a_turn_can_be_cancelled_while_it_is_rendered(engine: Any) -> None:
     _, large = started(engine, LARGE)
-    await asyncio.to_thread(engine.rendering.wait, LONG_SECONDS)
+    await asyncio.to_thread(engine.waits.wait, LONG_SECONDS)
     large.cancel()
     with pytest.raises(asyncio.CancelledError):
         await large

@@ -9,61 +9,34 @@ from vllm.v1.engine.exceptions import EngineDeadError
 
 from caesura.scheduler.errors import RepeatedDeaths
 from caesura.scheduler.messages import Sampling, SessionSpec
-from caesura.scheduler.vllm.client.data_parallel import Route
 from caesura.scheduler.vllm.client.rendering.media import NO_MEDIA
 from caesura.scheduler.vllm.client.request import SentTurn, SurvivingRequest
 from caesura.scheduler.vllm.engine.export.exporter import listen
+from tests.kit.host import StandInHost, output
 
 DIES = "dies"
 
 
-class Engines:
+class Engines(StandInHost):
     """Engines that sample one token for each number, and die where a script says so."""
 
+    context_tokens = 100
+
     def __init__(self, *requests: list[int | str]) -> None:
+        super().__init__()
         self._requests = list(requests)
-        self.restarts = 0
-        self.context_tokens = 100
-        self.observability_config = SimpleNamespace(otlp_traces_endpoint=None)
-        self.adapter = lambda name: None
-        self.errored = False
-        self.output_handler = None
 
-    @property
-    def llm(self) -> Any:
-        return self
-
-    @property
-    def grammars(self) -> Any:
-        return SimpleNamespace(of_turn=lambda *given: None)
-
-    @property
-    def routes(self) -> Any:
-        return SimpleNamespace(of=lambda *given: Route())
-
-    def sampling_params(self, *given: Any) -> Any:
-        return SimpleNamespace(extra_args=None)
-
-    async def revived(self, error: Exception) -> None:
-        self.restarts += 1
-
-    async def abort(self, request: str) -> None:
-        """Nothing of a dead engine is left."""
-
-    async def generate(self, *given: Any, **named: Any) -> AsyncGenerator[Any, None]:
+    async def generate(self, prompt: Any, *given: Any, **named: Any) -> AsyncGenerator[Any, None]:
         script = self._requests.pop(0)
         for place, token in enumerate(script):
             if token == DIES:
                 raise EngineDeadError()
-            finish = "stop" if place == len(script) - 1 else None
-            yield SimpleNamespace(
-                outputs=[SimpleNamespace(token_ids=[token], finish_reason=finish)]
-            )
+            yield output([int(token)], "stop" if place == len(script) - 1 else None)
 
 
 def session(engines: Engines) -> SurvivingRequest:
     turns: Any = SimpleNamespace(pausing=False, watched=False, watch=lambda *given: None)
-    return SurvivingRequest(engines, SessionSpec(), turns)  # type: ignore[arg-type]
+    return SurvivingRequest(engines, SessionSpec(), turns)
 
 
 async def turn_of(request: SurvivingRequest) -> list[int]:
@@ -71,8 +44,11 @@ async def turn_of(request: SurvivingRequest) -> list[int]:
     turn = SentTurn([1, 2, 3], 3, "fresh", Sampling(), "", NO_MEDIA)
     request.prepare(turn)
     await request.send(turn)
-    async for output in request.outputs(turn):
-        turn.tokens += output.outputs[0].token_ids
+    finish = None
+    while finish is None:
+        piece = (await request.next(turn)).outputs[0]
+        turn.tokens += piece.token_ids
+        finish = piece.finish_reason
     return turn.sampled
 
 

@@ -31,7 +31,7 @@ def pooled() -> Any:
 
 async def prompt_of(engine: Any, **spec: Any) -> str:
     session = engine.open(SessionSpec(**spec))
-    rendered = engine.renderer.prompt(HELLO, session._spec.tools, session._spec.template)
+    rendered = engine.rendering.renderer.prompt(HELLO, session._spec.tools, session._spec.template)
     assert await engine.count_prompt(SessionSpec(**spec), HELLO) == len(rendered)
     return str(engine.tokenizer.decode(rendered))
 
@@ -112,12 +112,12 @@ def test_options_without_a_default_are_read() -> None:
 
 async def test_the_chat_template_of_the_options_writes_the_prompt() -> None:
     own = engine_with(pooled())
-    assert (own.formats, await prompt_of(own)) == ((), "Hello")
+    assert (own.language.formats, await prompt_of(own)) == ((), "Hello")
     engine = engine_with(pooled(), server_options={"chat_template": ZEBRA})
     assert await prompt_of(engine) == "Hello zebra<think><tool_call>"
     # What the template shows is read off the same text.
-    assert engine.formats == ("hermes",)
-    assert engine.thinking == ("<think>",)
+    assert engine.language.formats == ("hermes",)
+    assert engine.language.thinking == ("<think>",)
     assert engine.grammars._may_think == ["<think>"]
 
 
@@ -185,4 +185,4 @@ def test_the_operators_bound_is_a_ceiling_and_the_models_own_a_default(
     config: dict[str, Any], asked: int | None, held: int | None
 ) -> None:
     engine = engine_with(pooled(), **config)
-    assert engine.bounded(Sampling(max_tokens=asked)).max_tokens == held
+    assert engine.sampling.bounded(Sampling(max_tokens=asked)).max_tokens == held

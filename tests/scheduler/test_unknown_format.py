@@ -71,7 +71,7 @@ def bundled(template: str | None) -> Any:
 @pytest.mark.parametrize("template", [None, "{{ messages }}"])
 def test_tools_of_a_model_of_unknown_format_are_refused(template: str | None) -> None:
     engine = engine_with(bundled(template))
-    assert engine.formats == ()
+    assert engine.language.formats == ()
     with pytest.raises(
         UsageError, match=r"how model-x writes calls is not known.*--format.*hermes"
     ):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from caesura.scheduler.vllm.client.turns import TurnMaker
 from transformers import AutoTokenizer
 from vllm.config import StructuredOutputsConfig
 from vllm.exceptions import VLLMValidationError
@@ -12,8 +13,8 @@ from vllm.v1.serial_utils import MsgpackEncoder
 from caesura.runtime.launch import BUNDLED_MODEL
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import Message, Sampling, SessionSpec, has_media
+from caesura.scheduler.vllm.client.rendering.media import NO_MEDIA
 from caesura.scheduler.vllm.client.request import SentTurn, SurvivingRequest
-from caesura.scheduler.vllm.client.turn_maker import TurnMaker
 from tests.scheduler.test_unknown_format import engine_with
 
 CONTEXT_TOKENS = 2048
@@ -41,11 +42,11 @@ class Preparation:
         if has_media(history):
             return
         engine, chosen = self._engine, sampling or spec.sampling
-        tokens = engine.renderer.prompt(history, spec.tools, spec.template, spec.prefill)
-        turn = SentTurn(
-            tokens, len(tokens), "fresh", chosen, engine.renderer.thinking(tokens), None
-        )
-        SurvivingRequest(engine, spec, TurnMaker(engine, spec)).prepare(turn)
+        renderer = engine.rendering.renderer
+        tokens = renderer.prompt(history, spec.tools, spec.template, spec.prefill)
+        thinking = renderer.thinking(tokens)
+        turn = SentTurn(tokens, len(tokens), "fresh", chosen, thinking, NO_MEDIA)
+        SurvivingRequest(engine, spec, TurnMaker(engine.language, spec)).prepare(turn)
         try:
             turn.params.verify(self._model, None, StructuredOutputsConfig(), self.tokenizer)
         except VLLMValidationError as error:

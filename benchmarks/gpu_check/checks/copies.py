@@ -160,7 +160,7 @@ async def _session(
     segment = Segment(RESULT, SAID, TOOL, PAUSE_SECONDS)
     params = sampling(segment, pausing=True)
     words = rng.choices(WORDS, k=scale.copies_context)
-    request = LiveRequest(llm, name, words, params, resumable=True)
+    request = LiveRequest(llm, name, words, params)
     try:
         for _ in range(MOST_TURNS):
             said: list[int] = []

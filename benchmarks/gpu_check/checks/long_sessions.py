@@ -81,7 +81,7 @@ async def _session(llm: AsyncLLM, given: Sequence[list[int]], name: str) -> list
     for words in given:
         began, first = time.perf_counter(), 0.0
         if request is None:
-            request = LiveRequest(llm, name, words, params, resumable=True)
+            request = LiveRequest(llm, name, words, params)
         else:
             request.push([said[-1], *words], params)
         said = []

@@ -117,7 +117,7 @@ async def _closed(stack: AsyncExitStack) -> None:
 
 def _parser_options(engine: VllmEngine) -> dict[str, Any]:
     """Return the options that let vLLM's server read the calls of the engine's model."""
-    form = turn_format(engine.formats)
+    form = turn_format(engine.language.formats)
     parser = None if form is None else PARSERS.get(form.name, form.parser)
     return {} if parser is None else {"enable_auto_tool_choice": True, "tool_call_parser": parser}
 
@@ -127,8 +127,8 @@ def parses_alone(engine: VllmEngine) -> bool:
 
     The format of calls is unknown here, or the way of thinking that its parser of reasoning reads.
     """
-    splits = bool(engine.thinking) or HARMONY.name in engine.formats
-    return not engine.formats or (bool(engine.reasoning_parser) and not splits)
+    splits = bool(engine.language.thinking) or HARMONY.name in engine.language.formats
+    return not engine.language.formats or (bool(engine.reasoning_parser) and not splits)
 
 
 class ServerSplicing:
@@ -136,8 +136,8 @@ class ServerSplicing:
 
     def __init__(self, engine: VllmEngine) -> None:
         self._completed = engine.completed
-        self._splicer = engine.splicer
-        self._renderer = engine.renderer
+        self._splicer = engine.rendering.splicer
+        self._renderer = engine.rendering.renderer
         self._context_tokens = engine.context_tokens
         self._parses_reasoning = bool(engine.reasoning_parser)
 
@@ -177,6 +177,6 @@ def server_splicing(engine: VllmEngine) -> ServerSplicing | None:
     takes_tokens = hasattr(online_renderer, "_reused_prompt_token_ids")
     if not takes_tokens or not isinstance(engine.llm, TappedLLM):
         return None
-    if HARMONY.name in engine.formats or not engine.splicer.enabled:
+    if HARMONY.name in engine.language.formats or not engine.rendering.splicer.enabled:
         return None
     return ServerSplicing(engine)

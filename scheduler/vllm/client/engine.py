@@ -8,10 +8,12 @@ import os
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from caesura.scheduler.vllm.client.rendering.conversation import Rendering
+from caesura.scheduler.vllm.client.sampling import SamplingRules
+from caesura.scheduler.vllm.client.turns import Language
 from vllm import SamplingParams
 from vllm.exceptions import VLLMValidationError
 from vllm.inputs import tokens_input
@@ -19,53 +21,37 @@ from vllm.lora.request import LoRARequest
 from vllm.renderers import merge_kwargs
 from vllm.renderers.chat_utils import load_chat_template
 from vllm.renderers.hf import HfTokenizer, resolve_chat_template_content_format
-from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 from vllm.utils.mistral import is_mistral_tokenizer
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
-from caesura.intercept.calls.formats import NAMES, CallFormat, turn_format
-from caesura.intercept.calls.markers import SpelledOpeners
-from caesura.intercept.calls.vocabulary import Vocabulary
+from caesura.intercept.calls.formats import NAMES
 from caesura.scheduler.answers import Answers
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.errors import EngineFailed, UsageError, refuse_forked
-from caesura.scheduler.messages import (
-    MediaRules,
-    Message,
-    Sampling,
-    SessionSpec,
-    ToolSpec,
-    has_media,
-)
+from caesura.scheduler.messages import MediaRules, Message, Sampling, SessionSpec
 from caesura.scheduler.revival import Revival
 from caesura.scheduler.session_log import SessionLog
 from caesura.scheduler.vllm.client.data_parallel import Routes, combined, routes_of
 from caesura.scheduler.vllm.client.grammar import GrammarMaker
 from caesura.scheduler.vllm.client.model_formats import named_formats, with_parser
-from caesura.scheduler.vllm.client.parsing import TurnParser, channel_parser, turn_parser
+from caesura.scheduler.vllm.client.parsing import quiet_parsers
 from caesura.scheduler.vllm.client.process import EngineProcess, Start
 from caesura.scheduler.vllm.client.rendering.media import MediaRenderer
 from caesura.scheduler.vllm.client.rendering.mistral import MistralRenderer
 from caesura.scheduler.vllm.client.rendering.render import Renderer
 from caesura.scheduler.vllm.client.rendering.splice import Splicer
 from caesura.scheduler.vllm.client.rendering.threads import RenderThreads
-from caesura.scheduler.vllm.client.rendering.tokens import TokenText
 from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.scheduler.vllm.tokenizer import (
-    check_vocabulary,
     format_names,
-    reads_special_tokens,
     template_of,
     thinking_regions,
-    vocabulary_from,
-    writes_bytes,
 )
 from caesura.scheduler.vllm.wire import (
     CONTROL_KEY,
     CONTROL_SECRET_KEY,
     REPORT_KEY,
-    WHOLE_TURN_KEY,
     secret_to_send,
 )
 
@@ -100,47 +86,49 @@ class VllmEngine:
         it the engine cannot be restarted. Raises `UsageError` for a format that the model cannot
         write.
         """
+        quiet_parsers()
         self._process = EngineProcess(llm, start)
         self._started_in = os.getpid()
         self._model = model
         self.calibration = self._first_calibration = calibration
         self.server_options = dict(server_options or {})
         self.tokenizer: Any = llm.get_tokenizer()
-        chosen = chosen_template(self.server_options, self.tokenizer)
-        template = template_of(self.tokenizer, chosen)
-        self.formats = self._formats(template) if formats is None else named_formats(formats)
         self.reasoning_parser = _reasoning_parser(llm)
         """The name of vLLM's parser of reasoning, or empty."""
-        self.thinking: tuple[str, ...] = ()
-        """The openers of the regions of thinking that are kept apart from the answer."""
-        if not thinking_as_text:
-            about = (template, self.formats, self.reasoning_parser)
-            self.thinking = thinking_regions(self.tokenizer, *about)
-        self.ends = _end_tokens(llm, self.tokenizer)
-        self._context_tokens = int(llm.model_config.max_model_len)
-        made = MistralRenderer if is_mistral_tokenizer(self.tokenizer) else Renderer
-        shown = str(self.server_options.get("chat_template_content_format") or "auto")
-        in_parts = takes_parts(llm, self.tokenizer, chosen, shown)
-        about_text = (self._context_tokens, not special_tokens_in_text, chosen, in_parts)
-        self.renderer = made(self.tokenizer, self.ends, *about_text)
-        self.render_threads = RenderThreads()
-        self.media = MediaRenderer(llm, self.renderer, self.render_threads, shown)
-        self.grammars = GrammarMaker(self.formats, self.tokenizer, template, _is_compact(llm))
-        self.splicer = Splicer(
-            self.renderer, self.render_threads, self._context_tokens, Answers() if splice else None
-        )
-        self._defaults = _default_sampling(llm)
-        self._default_max_tokens = self._defaults.pop("max_tokens", None)
-        self.max_answer_tokens = _max_answer_tokens(llm)
-        """The operator's bound on an answer's tokens, or None; see `Engine.max_answer_tokens`."""
-        self._vocabulary: Vocabulary | None = None
-        self._vocabulary = self._check_format()
-        self._reads_special = reads_special_tokens(self.tokenizer, self.formats)
+        self.context_tokens = int(llm.model_config.max_model_len)
+        """The model's context window in tokens."""
+        chosen = chosen_template(self.server_options, self.tokenizer)
+        template = template_of(self.tokenizer, chosen)
+        self.language = self._language(template, formats, thinking_as_text)
+        self.rendering = self._rendering(chosen, splice, not special_tokens_in_text)
+        about = (self.language.formats, self.tokenizer, template)
+        self.grammars = GrammarMaker(*about, _is_compact(llm))
+        self.language.check()
+        reads_special = self.language.reads_special_tokens
+        self.sampling = SamplingRules(llm.model_config, reads_special_tokens=reads_special)
 
-    def _formats(self, template: str) -> tuple[str, ...]:
-        """Return the formats of calls that the template shows, and that of a parser of vLLM's."""
-        detected = format_names(self.tokenizer, template)
-        return with_parser(detected, self.server_options.get("tool_call_parser"))
+    def _language(
+        self, template: str, formats: Sequence[str] | None, thinking_as_text: bool
+    ) -> Language:
+        """Return how the model writes; without `formats`, as the template and options show."""
+        tokenizer, parser = self.tokenizer, self.server_options.get("tool_call_parser")
+        detected = format_names(tokenizer, template) if formats is None else ()
+        known = with_parser(detected, parser) if formats is None else named_formats(formats)
+        thinking: tuple[str, ...] = ()
+        if not thinking_as_text:
+            thinking = thinking_regions(tokenizer, template, known, self.reasoning_parser)
+        return Language(tokenizer, known, _end_tokens(self.llm, tokenizer), thinking)
+
+    def _rendering(self, template: str | None, splice: bool, literal: bool) -> Rendering:
+        llm, tokenizer, context = self.llm, self.tokenizer, self.context_tokens
+        shown = str(self.server_options.get("chat_template_content_format") or "auto")
+        in_parts = takes_parts(llm, tokenizer, template, shown)
+        made = MistralRenderer if is_mistral_tokenizer(tokenizer) else Renderer
+        renderer = made(tokenizer, self.language.ends, context, literal, template, in_parts)
+        threads = RenderThreads()
+        media = MediaRenderer(llm, renderer, threads, shown)
+        splicer = Splicer(renderer, threads, context, Answers() if splice else None)
+        return Rendering(renderer, media, splicer, threads)
 
     @property
     def model(self) -> str:
@@ -158,47 +146,36 @@ class VllmEngine:
         return routes_of(self.llm)
 
     @property
-    def context_tokens(self) -> int:
-        """The model's context window in tokens."""
-        return self._context_tokens
-
-    @property
     def max_characters(self) -> int | None:
         """A text of more characters does not fit the window; None if that is not known."""
-        return self.renderer.max_characters
+        return self.rendering.renderer.max_characters
 
     def count_tokens(self, text: str) -> int:
         """Return the number of the text's tokens for this model; callable from any thread."""
-        return len(self.renderer.encode_literal(text))
+        return len(self.rendering.renderer.encode_literal(text))
 
     @property
     def default_sampling(self) -> Sampling:
         """The settings of the model's generation configuration, which hold by default."""
-        defaults = self._defaults
-        return Sampling(
-            temperature=defaults.get("temperature"),
-            top_p=defaults.get("top_p"),
-            top_k=defaults.get("top_k"),
-            max_tokens=self._default_max_tokens,
-        )
+        return self.sampling.default
+
+    @property
+    def max_answer_tokens(self) -> int | None:
+        """The operator's bound on an answer's tokens, or None; see `Engine.max_answer_tokens`."""
+        return self.sampling.max_answer_tokens
 
     @property
     def media_rules(self) -> MediaRules:
         """The pictures, sounds and videos that prompts may hold."""
-        return self.media.rules
+        return self.rendering.media.rules
 
     async def count_prompt(self, spec: SessionSpec, messages: Sequence[Message]) -> int:
         """Return the number of tokens of a first turn's prompt; a thread renders a large one.
 
         Raises `UsageError` and `ContextOverflow` as `Renderer.prompt` does.
         """
-        spec = self.completed(spec)
-        renderer, tools = self.renderer, spec.tools
-        if has_media(messages):
-            tokens, _ = await self.media.prompt(messages, tools, spec.template, spec.prefill)
-            return len(tokens)
-        prompt = partial(renderer.prompt, messages, tools, spec.template, spec.prefill)
-        return len(await self.render_threads.run(prompt, messages, tools))
+        tokens, _ = await self.rendering.prompt(messages, self.completed(spec), spec.prefill)
+        return len(tokens)
 
     def open(self, spec: SessionSpec, log: SessionLog | None = None) -> VllmSession:
         """Return a new session, which sends nothing to the engine before its first turn.
@@ -210,7 +187,7 @@ class VllmEngine:
         if spec.priority:
             self._check_priority(spec.priority)
         self.adapter(spec.adapter)
-        if spec.tools and spec.pausing and spec.tool_choice == "auto" and not self.formats:
+        if spec.tools and spec.pausing and spec.tool_choice == "auto" and not self.language.formats:
             raise UsageError(f"tools cannot run: {unknown_format(self._model)}")
         return VllmSession(self, self.completed(spec), log)
 
@@ -231,12 +208,6 @@ class VllmEngine:
         template = merge_kwargs(defaults, dict(spec.template)) if defaults else spec.template
         return replace(spec, tools=() if hides else spec.tools, template=template)
 
-    def bounded(self, sampling: Sampling) -> Sampling:
-        """Return a turn's settings with the default and the bound on its tokens."""
-        asked = sampling.max_tokens or self._default_max_tokens
-        bounds = [each for each in (asked, self.max_answer_tokens) if each is not None]
-        return replace(sampling, max_tokens=min(bounds, default=None))
-
     def _check_priority(self, priority: int) -> None:
         policy = self.llm.vllm_config.scheduler_config.policy
         if policy != "priority":
@@ -244,66 +215,6 @@ class VllmEngine:
                 f"priority is {priority}, but the engine schedules by {policy}; leave it out"
                 " or start with --scheduling-policy priority"
             )
-
-    def token_text(self) -> TokenText | None:
-        """Return a decoder for the tokens of one turn, or None where vLLM's text is complete."""
-        if self._vocabulary is None or not writes_bytes(self.tokenizer):
-            return None
-        return TokenText(self._vocabulary)
-
-    def bytes_of(self, token_id: int) -> bytes:
-        """Return the bytes that a token stands for."""
-        if self._vocabulary is None:
-            return self.renderer.text_of(token_id).encode()
-        return self._vocabulary.bytes_of(token_id)
-
-    @property
-    def vocabulary(self) -> Vocabulary | None:
-        """The bytes of all tokens, if the model's format of calls is known."""
-        return self._vocabulary
-
-    def turn_parser(self, tools: Sequence[ToolSpec]) -> TurnParser | None:
-        """Return a parser for the calls of one turn, or None without a turn-based format."""
-        form = turn_format(self.formats)
-        return None if form is None else turn_parser(form, self.tokenizer, tools, self._vocabulary)
-
-    def channel_parser(self) -> TurnParser | None:
-        """Return a parser for a turn without calls, or None where the model has no channels."""
-        form = turn_format(self.formats)
-        return None if form is None else channel_parser(form, self.tokenizer)
-
-    def spelled_openers(self, formats: Sequence[CallFormat]) -> SpelledOpeners:
-        """Return what finds, in one turn, the openers that the model spells with other tokens."""
-        return SpelledOpeners(formats, self._vocabulary)
-
-    def sampling_params(
-        self,
-        sampling: Sampling,
-        max_tokens: int,
-        given_args: dict[str, Any] | None,
-        grammar: StructuredOutputsParams | None = None,
-    ) -> SamplingParams:
-        """Return vLLM's sampling parameters; the model's generation configuration has the defaults.
-
-        `given_args` are the scheduler's, such as the watch plan. `grammar` constrains the turn,
-        thinking included. Raises `UsageError` for values that vLLM
-        refuses.
-        """
-        chosen = {**self._defaults, **_given(sampling), "max_tokens": max_tokens}
-        extra_args = {**(given_args or {}), **({WHOLE_TURN_KEY: True} if grammar else {})}
-        try:
-            return SamplingParams(
-                **chosen,
-                extra_args=extra_args or None,
-                structured_outputs=grammar,
-                output_kind=RequestOutputKind.DELTA,
-                # The parsers need the text of special tokens with which calls are written.
-                skip_special_tokens=not self._reads_special,
-                # The token that stops a turn may hold text.
-                include_stop_str_in_output=True,
-            )
-        except (ValueError, VLLMValidationError) as error:
-            raise UsageError(str(error)) from error
 
     async def state(self) -> dict[str, Any]:
         """Return the scheduler's state (see `caesura.scheduler.vllm.control`).
@@ -359,7 +270,7 @@ class VllmEngine:
     async def restart(self) -> None:
         """Start the engine's process anew; see `Engine.restart`."""
         await self._process.restart()
-        self.media.use(self.llm)
+        self.rendering.media.use(self.llm)
         # Another one may get the number of an adapter that was loaded while the server ran.
         kept = {each.name for each in self.server_options.get("lora_modules") or ()}
         self.adapters = {name: each for name, each in self.adapters.items() if name in kept}
@@ -375,20 +286,8 @@ class VllmEngine:
 
     async def close(self) -> None:
         """Stop the engine process."""
-        self.render_threads.close()
+        self.rendering.threads.close()
         await self._process.close()
-
-    def _check_format(self) -> Vocabulary | None:
-        """Return the vocabulary if it is needed; raise `UsageError` if the format does not fit."""
-        if not self.formats and not writes_bytes(self.tokenizer):
-            return None
-        try:
-            self.turn_parser(())
-            vocabulary = vocabulary_from(self.tokenizer)
-            check_vocabulary(self.tokenizer, vocabulary)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
-        return vocabulary
 
 
 def unknown_format(model: str) -> str:
@@ -439,26 +338,6 @@ def takes_parts(llm: AsyncLLM, tokenizer: Any, template: str | None, given: str)
     return found == "openai"
 
 
-def _given(sampling: Sampling) -> dict[str, Any]:
-    """Return the settings that the caller has chosen, under vLLM's names."""
-    given = {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        "min_p": sampling.min_p,
-        "seed": sampling.seed,
-        "presence_penalty": sampling.presence_penalty,
-        "frequency_penalty": sampling.frequency_penalty,
-        "repetition_penalty": sampling.repetition_penalty,
-        "min_tokens": sampling.min_tokens,
-        "stop_token_ids": list(sampling.stop_token_ids) or None,
-        "logit_bias": dict(sampling.logit_bias) or None,
-        "bad_words": list(sampling.bad_words) or None,
-        "logprobs": sampling.logprobs,
-    }
-    return {name: value for name, value in given.items() if value is not None}
-
-
 def _end_tokens(llm: AsyncLLM, tokenizer: Any) -> frozenset[int]:
     """Return the ids that end a turn, from the tokenizer and the generation configuration."""
     configured = llm.model_config.try_get_generation_config().get("eos_token_id", [])
@@ -477,26 +356,3 @@ def _is_compact(llm: AsyncLLM) -> bool:
 def _reasoning_parser(llm: AsyncLLM) -> str:
     """Return the name that `--reasoning-parser` gave, or an empty text."""
     return str(llm.vllm_config.structured_outputs_config.reasoning_parser or "")
-
-
-def _max_answer_tokens(llm: AsyncLLM) -> int | None:
-    """Return the bound that vLLM's server sets on each answer's tokens, or None if there is none.
-
-    The operator sets it, by an option or by a configuration in place of the model's. What the
-    model's own configuration says is a default only.
-    """
-    config = llm.model_config
-    if config.generation_config not in ("auto", "vllm"):
-        return config.get_diff_sampling_param().get("max_tokens")
-    return config.override_generation_config.get("max_new_tokens")
-
-
-def _default_sampling(llm: AsyncLLM) -> dict[str, Any]:
-    """Return the model's generation configuration, with temperature 0 for greedy decoding.
-
-    vLLM ignores `do_sample: false` and uses a temperature of 1 if none is configured.
-    """
-    defaults = llm.model_config.get_diff_sampling_param()
-    if llm.model_config.try_get_generation_config().get("do_sample") is False:
-        defaults.setdefault("temperature", 0.0)
-    return defaults

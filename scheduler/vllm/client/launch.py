@@ -183,7 +183,7 @@ def start(
     except BaseException:
         llm.shutdown()
         raise
-    if not engine.formats and formats is None:
+    if not engine.language.formats and formats is None:
         logger.warning("%s", unknown_format(name))
     return engine
 

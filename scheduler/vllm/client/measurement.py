@@ -177,9 +177,7 @@ class PausedSession:
             output_kind=RequestOutputKind.DELTA,
         )
         name = f"measure-{uuid.uuid4().hex}"
-        self._live = LiveRequest(
-            engine.llm, name, prompt, self._params, resumable=True, route=engine.routes.first
-        )
+        self._live = LiveRequest(engine.llm, name, prompt, self._params, route=engine.routes.first)
 
     async def read(self) -> None:
         """Wait until the session pauses; raise `EngineFailed` if it does not."""

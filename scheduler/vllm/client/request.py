@@ -13,9 +13,8 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from vllm import SamplingParams
 from vllm.engine.protocol import StreamingInput
@@ -38,15 +37,14 @@ from caesura.scheduler.errors import (
 )
 from caesura.scheduler.messages import Sampling, SessionSpec
 from caesura.scheduler.records import ContinuedRecord
-from caesura.scheduler.vllm.client.data_parallel import Route
+from caesura.scheduler.vllm.client.data_parallel import Route, Routes
+from caesura.scheduler.vllm.client.grammar import GrammarMaker
+from caesura.scheduler.vllm.client.rendering.conversation import Rendering
 from caesura.scheduler.vllm.client.rendering.media import NO_MEDIA, Media
-from caesura.scheduler.vllm.client.turn_maker import TurnMaker
+from caesura.scheduler.vllm.client.sampling import SamplingRules
+from caesura.scheduler.vllm.client.turns import Language, TurnMaker
 from caesura.scheduler.vllm.engine.export.exporter import tell
 from caesura.scheduler.vllm.wire import REPLAYED_KEY
-
-if TYPE_CHECKING:
-    from caesura.scheduler.vllm.client.engine import VllmEngine
-
 
 logger = logging.getLogger(__name__)
 
@@ -69,8 +67,21 @@ DEATH_SECONDS = 5.0
 MAX_SEED = 1 << 63
 
 
+@dataclass(frozen=True, slots=True)
+class RequestOptions:
+    """How vLLM treats a request, beside its tokens and its sampling."""
+
+    resumable: bool = True
+    """Whether it takes further chunks after a pause."""
+    cache_salt: str | None = None
+    priority: int = 0
+    adapter: LoRARequest | None = None
+    trace_headers: Callable[[], Mapping[str, str]] | None = None
+    """Returns the W3C trace context, if vLLM makes spans."""
+
+
 class LiveRequest:
-    """One vLLM request; a resumable one takes further chunks after a pause."""
+    """One vLLM request."""
 
     def __init__(
         self,
@@ -78,13 +89,9 @@ class LiveRequest:
         request_id: str,
         tokens: Sequence[int],
         params: SamplingParams,
-        resumable: bool,
-        trace_headers: Callable[[], Mapping[str, str]] | None = None,
-        cache_salt: str | None = None,
-        priority: int = 0,
+        options: RequestOptions = RequestOptions(),
         media: Media = NO_MEDIA,
         route: Route | None = None,
-        adapter: LoRARequest | None = None,
     ) -> None:
         """Start a request with `tokens`, which hold the placeholders of `media`.
 
@@ -92,25 +99,25 @@ class LiveRequest:
         """
         self._llm = llm
         self._route = route or Route()
-        self._cache_salt = cache_salt
+        self._options = options
         self._request_id = request_id
-        self._resumable = resumable
         self._chunks: asyncio.Queue[StreamingInput | None] = asyncio.Queue()
-        first: Any = media.prompt(tokens, cache_salt)
-        prompt: Any = self._inputs() if resumable else first
+        first: Any = media.prompt(tokens, options.cache_salt)
+        prompt: Any = self._inputs() if options.resumable else first
         headers = None
-        if trace_headers is not None and llm.observability_config.otlp_traces_endpoint is not None:
-            headers = trace_headers()  # with tracing off, vLLM would log a warning about them
+        traces = llm.observability_config.otlp_traces_endpoint is not None
+        if options.trace_headers is not None and traces:
+            headers = options.trace_headers()  # with tracing off, vLLM would log a warning
         self._outputs = llm.generate(
             prompt,
             params,
             request_id,
             trace_headers=headers,
-            lora_request=adapter,
-            priority=priority,
+            lora_request=options.adapter,
+            priority=options.priority,
             data_parallel_rank=self._route.rank,
         )
-        if resumable:
+        if options.resumable:
             self._chunks.put_nowait(StreamingInput(first, params))
 
     @property
@@ -145,7 +152,7 @@ class LiveRequest:
         sends it again at the head of `tokens`.
         """
         # vLLM extends the list that it receives, so it gets a copy.
-        chunk = tokens_input(list(tokens), cache_salt=self._cache_salt)
+        chunk = tokens_input(list(tokens), cache_salt=self._options.cache_salt)
         self._chunks.put_nowait(StreamingInput(chunk, params))
         self._route.pushed(tokens)
 
@@ -154,30 +161,39 @@ class LiveRequest:
         """The engine that serves the request, None where there is only one."""
         return self._route.rank
 
-    async def turn(self) -> AsyncGenerator[RequestOutput, None]:
-        """Yield outputs up to the one that stops the turn.
+    async def next(self) -> RequestOutput:
+        """Return the next output of a turn; the one that stops it has a finish reason.
 
         Raises `EngineDied` if the engine died, `RequestFailed` if vLLM fails at the request, and
         `UsageError` if it refuses the request.
         """
+        output: RequestOutput | None = None
         try:
-            async for output in self._outputs:
-                self._route.sampled(output)
-                yield output
-                if output.outputs[0].finish_reason is not None:
-                    return
+            output = await anext(self._outputs)
+        except StopAsyncIteration:
+            raise RequestFailed("the engine ended the request without a finish reason") from None
         except VLLMValidationError as error:
             raise UsageError(str(error)) from error
         except (EngineDeadError, EngineGenerateError) as error:
             dead = isinstance(error, EngineDeadError) or self.is_lost
             raise (EngineDied if dead else RequestFailed)(f"the engine failed: {error}") from error
         finally:
-            self._route.ended()
-        raise RequestFailed("the engine ended the request without a finish reason")
+            if output is None:
+                self._route.ended()
+        self._route.sampled(output)
+        return output
+
+    async def turn(self) -> AsyncGenerator[RequestOutput, None]:
+        """Yield the outputs of a turn, up to the one that stops it; see `next`."""
+        while True:
+            output = await self.next()
+            yield output
+            if output.outputs[0].finish_reason is not None:
+                return
 
     async def end(self) -> None:
         """End a request that has stopped; no more tokens may be pushed."""
-        if self._resumable:
+        if self._options.resumable:
             self._chunks.put_nowait(None)
         with contextlib.suppress(EngineDeadError, EngineGenerateError):
             async for _ in self._outputs:
@@ -216,8 +232,14 @@ class SentTurn:
     media: Media
     params: Any = None
     """vLLM's `SamplingParams` of the request that was sent last."""
+    sent_tokens: int = 0
+    """How many of the tokens that request was sent with."""
+    cached_tokens: int = 0
+    """How many of the prompt's tokens the first request found in the cache."""
     deaths: int = 0
     """How many engines have died under the turn."""
+    fruitless_deaths: int = 0
+    """How many of them, the last ones, without a token between."""
 
     @property
     def sampled(self) -> list[int]:
@@ -225,11 +247,54 @@ class SentTurn:
         return self.tokens[self.prompt_tokens :]
 
 
+class Host(Protocol):
+    """What the sessions of an engine need of it."""
+
+    @property
+    def llm(self) -> AsyncLLM:
+        """vLLM's present client, which a restart replaces; raises `EngineFailed` once closed."""
+
+    @property
+    def context_tokens(self) -> int:
+        """The model's context window in tokens."""
+
+    @property
+    def language(self) -> Language:
+        """How the model writes its turns."""
+
+    @property
+    def rendering(self) -> Rendering:
+        """What makes tokens of messages."""
+
+    @property
+    def sampling(self) -> SamplingRules:
+        """What makes vLLM's sampling parameters."""
+
+    @property
+    def grammars(self) -> GrammarMaker:
+        """What makes the grammars of turns."""
+
+    @property
+    def routes(self) -> Routes:
+        """Where new requests go, among data-parallel engines."""
+
+    def adapter(self, name: str | None) -> LoRARequest | None:
+        """Return the adapter of a name, or None for no name; raise `UsageError` if it is gone."""
+
+    async def command(
+        self, message: str | Mapping[str, Any], rank: int | None = None
+    ) -> dict[str, Any]:
+        """Send the scheduler a control message and return its reply."""
+
+    async def revived(self, error: EngineFailed) -> None:
+        """Wait until the engine lives again after `error`, or raise it."""
+
+
 class SurvivingRequest:
     """The request of one session; a session has one at a time, and none between its turns."""
 
-    def __init__(self, engine: "VllmEngine", spec: SessionSpec, turns: TurnMaker) -> None:
-        self._engine = engine
+    def __init__(self, host: Host, spec: SessionSpec, turns: TurnMaker) -> None:
+        self._host = host
         self._spec = spec
         self._turns = turns
         self._live: LiveRequest | None = None
@@ -254,23 +319,23 @@ class SurvivingRequest:
         Raises `ContextOverflow` if nothing can be sampled, and `UsageError` for settings that the
         engine refuses.
         """
-        engine, sampled = self._engine, turn.sampled
-        room = engine.context_tokens - len(turn.tokens)
+        host, sampled = self._host, turn.sampled
+        room = host.context_tokens - len(turn.tokens)
         if room < 1:
             raise ContextOverflow(
                 # LiteLLM recognises an overflow by the first words.
-                f"This model's maximum context length is {engine.context_tokens} tokens, and"
+                f"This model's maximum context length is {host.context_tokens} tokens, and"
                 f" the conversation has {len(turn.tokens)}; shorten it or raise --max-model-len"
             )
         sampling = behind(turn.sampling, sampled)
         max_tokens = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
         watch = self._turns.watch(turn.kind, sampling, turn.thinking)
         tools = self._spec.tools if self._turns.watched else ()
-        grammar = engine.grammars.of_turn(tools, sampling, turn.thinking)
+        grammar = host.grammars.of_turn(tools, sampling, turn.thinking)
         extra_args = {**(watch or {}), **self._spec.origin.to_wire()}
         if sampled:
             extra_args[REPLAYED_KEY] = len(sampled)
-        turn.params = engine.sampling_params(sampling, max_tokens, extra_args, grammar)
+        turn.params = host.sampling.params(sampling, max_tokens, extra_args, grammar)
 
     async def send(
         self, turn: SentTurn, appended: Sequence[int] | None = None, *, died: bool = False
@@ -292,63 +357,67 @@ class SurvivingRequest:
         else:
             self._resumes = True
             live.push(appended, turn.params)
+        turn.sent_tokens = len(turn.tokens)
 
     def _begin(self, turn: SentTurn) -> None:
         self._resumes = False
         self.request_id, self._sent = f"session-{uuid.uuid4().hex}", time.time()
+        spec, host = self._spec, self._host
+        options = RequestOptions(
+            self._turns.pausing,
+            spec.cache_salt,
+            spec.priority,
+            host.adapter(spec.adapter),
+            self.trace_headers,
+        )
+        route = host.routes.of(turn.tokens, spec.cache_salt)
         self._live = LiveRequest(
-            self._engine.llm,
-            self.request_id,
-            turn.tokens,
-            turn.params,
-            resumable=self._turns.pausing,
-            trace_headers=self.trace_headers,
-            cache_salt=self._spec.cache_salt,
-            priority=self._spec.priority,
-            adapter=self._engine.adapter(self._spec.adapter),
-            media=turn.media,
-            route=self._engine.routes.of(turn.tokens, self._spec.cache_salt),
+            host.llm, self.request_id, turn.tokens, turn.params, options, turn.media, route
         )
 
-    async def outputs(self, turn: SentTurn) -> AsyncGenerator[RequestOutput, None]:
-        """Yield a turn's outputs up to the one that stops it, from one engine or from several.
+    async def next(self, turn: SentTurn) -> RequestOutput:
+        """Return a turn's next output, from the engine or from the one in place of a dead one.
 
-        The caller adds the tokens of each output to the turn. Raises `EngineFailed` if the engine
-        died and will not live again, and `RepeatedDeaths` if engine after engine dies. Raises
+        The caller adds the output's tokens to the turn. Raises `EngineFailed` if the engine died
+        and will not live again, and `RepeatedDeaths` if engine after engine dies. Raises
         `RequestFailed` if the engine lives and ended the request, or aborted it within a turn.
         """
-        fruitless = 0
         while True:
-            live, before = self._live, len(turn.tokens)
+            live = self._live
             assert live is not None
             try:
-                async with aclosing(live.turn()) as outputs:
-                    async for output in outputs:
-                        if output.outputs[0].finish_reason == "abort":
-                            await self._check_abort(live, idle=len(turn.tokens) == before)
-                        yield output
-                if not turn.deaths:
-                    self._deaths = 0
-                return
+                output = await live.next()
+                finish = output.outputs[0].finish_reason
+                if finish == "abort":
+                    await self._check_abort(live, idle=len(turn.tokens) == turn.sent_tokens)
             except _LostBetweenTurns:
                 logger.info("aborted while paused: going on with %d tokens", len(turn.tokens))
                 self.prepare(turn)
                 await self.send(turn)
             except EngineDied as error:
-                turn.deaths += 1
-                self._deaths += 1
-                fruitless = 1 if len(turn.tokens) > before else fruitless + 1
-                if fruitless >= MAX_FRUITLESS_DEATHS or self._deaths >= MAX_DEATHS:
-                    raise RepeatedDeaths(
-                        f"{self._deaths} engines died under this session, which may be the cause,"
-                        " so it does not go on"
-                    ) from error
-                await self._engine.revived(error)
-                if self._closed:
-                    raise EngineFailed("the session was closed with its engine dead") from error
-                logger.info("going on with %d tokens in a new engine", len(turn.tokens))
-                self.prepare(turn)
-                await self.send(turn, died=True)
+                await self._outlive(turn, error)
+            else:
+                if finish is not None and not turn.deaths:
+                    self._deaths = 0
+                return output
+
+    async def _outlive(self, turn: SentTurn, error: EngineDied) -> None:
+        """Send the turn to the next engine, once it lives; raise what ends the session instead."""
+        turn.deaths += 1
+        self._deaths += 1
+        got_on = len(turn.tokens) > turn.sent_tokens
+        turn.fruitless_deaths = 1 if got_on else turn.fruitless_deaths + 1
+        if turn.fruitless_deaths >= MAX_FRUITLESS_DEATHS or self._deaths >= MAX_DEATHS:
+            raise RepeatedDeaths(
+                f"{self._deaths} engines died under this session, which may be the cause, so it"
+                " does not go on"
+            ) from error
+        await self._host.revived(error)
+        if self._closed:
+            raise EngineFailed("the session was closed with its engine dead") from error
+        logger.info("going on with %d tokens in a new engine", len(turn.tokens))
+        self.prepare(turn)
+        await self.send(turn, died=True)
 
     async def _check_abort(self, live: LiveRequest, *, idle: bool) -> None:
         """Raise what an abort by the engine means, if it was not asked for here.
@@ -374,7 +443,7 @@ class SurvivingRequest:
         """Send a forecast of the present pause. Raises `UsageError` and `EngineFailed`."""
         message = {"command": "expect_pause", "request": self.request_id, "seconds": seconds}
         rank = self._live.rank if self._live is not None else None
-        await self._engine.command(message, rank)
+        await self._host.command(message, rank)
 
     async def end(self) -> None:
         """End a request that has stopped."""

@@ -8,9 +8,12 @@ continue from its tokens, with a new request and the prefix cache.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
-from typing import TYPE_CHECKING, Literal
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from caesura.scheduler.vllm.client.rendering.conversation import Appended, Conversation, Said
+from caesura.scheduler.vllm.client.turns import TurnMaker
 
 from caesura.intercept.calls.events import (
     CallFinished,
@@ -24,23 +27,18 @@ from caesura.intercept.calls.watch import Verdict
 from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.messages import Message, Sampling, SessionSpec, has_media
 from caesura.scheduler.session_log import LoggedTurn, SessionLog, TurnOutcome
-from caesura.scheduler.vllm.client.conversation import Appended, Conversation, Said
 from caesura.scheduler.vllm.client.parsing.reader import TurnReader
 from caesura.scheduler.vllm.client.parsing.shown import ShownLogprobs
 from caesura.scheduler.vllm.client.rendering.media import NO_MEDIA
 from caesura.scheduler.vllm.client.rendering.tokens import ReplayedText, TokenText
-from caesura.scheduler.vllm.client.request import SentTurn, SurvivingRequest
+from caesura.scheduler.vllm.client.request import Host, SentTurn, SurvivingRequest
 from caesura.scheduler.vllm.client.turn_log import (
-    Piece,
     TurnLog,
+    TurnPiece,
     logged_pieces,
     outcome_of,
     piece_of,
 )
-from caesura.scheduler.vllm.client.turn_maker import TurnMaker
-
-if TYPE_CHECKING:
-    from caesura.scheduler.vllm.client.engine import VllmEngine
 
 logger = logging.getLogger(__name__)
 
@@ -48,24 +46,40 @@ REPLAY_TOKENS = 64
 """How many tokens of a log are read before other tasks run."""
 
 
+@dataclass(slots=True)
+class _OpenTurn:
+    """A turn from its begin to its last event."""
+
+    sent: SentTurn
+    appended: Appended
+    reader: TurnReader
+    """That of the whole turn, which may have paused within its text and goes on."""
+    calls_before: int
+    begin: int
+    """The byte of the reader's text at which this part of it begins."""
+    logged: LoggedTurn | None
+    """What the log has of it, until that is replayed."""
+    replay: Iterator[TurnPiece] = field(default_factory=lambda: iter(()))
+    outcome: TurnOutcome | None = None
+
+
 class VllmSession:
     """A conversation; the class implements `caesura.runtime.engine.EngineSession`."""
 
-    def __init__(
-        self, engine: "VllmEngine", spec: SessionSpec, log: SessionLog | None = None
-    ) -> None:
-        self._engine = engine
+    def __init__(self, host: Host, spec: SessionSpec, log: SessionLog | None = None) -> None:
+        self._host = host
+        self._language = host.language
         self._log = TurnLog(log)
         self._spec = spec
-        self._turns = TurnMaker(engine, spec)
-        self._conversation = Conversation(engine, spec)
+        self._turns = TurnMaker(host.language, spec)
+        self._conversation = Conversation(host.rendering, spec)
         self._reader: TurnReader | None = None
         self._token_text: TokenText | ReplayedText | None = None
-        self._request = SurvivingRequest(engine, spec, self._turns)
+        self._request = SurvivingRequest(host, spec, self._turns)
         self._in_line = False
         self._in_turn = False
         self._closed = False
-        self._ends = engine.ends
+        self._ends = host.language.ends
         self._logprobs: ShownLogprobs | None = None
         self._media = NO_MEDIA
         self.tokens: list[int] = []
@@ -99,24 +113,14 @@ class VllmSession:
         self.sent_at = None
         done = False
         try:
-            sampling = self._engine.bounded(sampling or self._spec.sampling)
-            logged = self._log.next()
-            said = Said(self._reader, self._in_line, self.tokens)
-            appended = (
-                await self._conversation.append(messages, said, sampling)
-                if logged is None
-                else self._conversation.append_logged(messages, said, logged)
-            )
-            if self._closed:  # closed while rendering: a request sent now would never be freed
-                raise UsageError("the session is closed; open another")
-            if logged is not None:
-                turn = self._begun(appended, sampling)
-                self._logprobs, self.tokens = None, turn.tokens
-            else:
-                turn = await self._send(appended, sampling)
-            async with aclosing(self._read(turn, appended, logged)) as events:
-                async for event in events:
+            sampling = self._host.sampling.bounded(sampling or self._spec.sampling)
+            turn = await self._open(messages, sampling)
+            while turn.outcome is None:
+                for event in self._events(turn, await self._next(turn)):
                     yield event
+            for event in await self._last_events(turn, turn.outcome):
+                yield event
+            yield await self._ended(turn, turn.outcome)
             done = True
         finally:
             self._in_turn = False
@@ -131,13 +135,13 @@ class VllmSession:
             return
         if has_media(self._conversation.history):
             return  # the tokens alone do not tell the pictures, also those in tools' results
-        if self._spec.prefill or self.tokens[-1] in self._ends - self._engine.ends:
+        if self._spec.prefill or self.tokens[-1] in self._ends - self._language.ends:
             return  # the answer lacks the begin that the caller wrote, or its last token
         made = sum(not call.inline for call in reader.calls)
         # The tokens must hold no call that the follow-up will not answer, and no hidden text.
         if made == len(answer[-1].get("tool_calls") or ()) and reader.is_whole:
             messages = (*self._conversation.asked, *answer)
-            await self._engine.splicer.remember(messages, self._spec, self.tokens)
+            await self._host.rendering.splicer.remember(messages, self._spec, self.tokens)
 
     async def expect_pause(self, seconds: float) -> None:
         """Tell the scheduler how long the pause will last; see `EngineSession.expect_pause`."""
@@ -160,28 +164,51 @@ class VllmSession:
 
     # -- what goes in ----------------------------------------------------------------------------
 
+    async def _open(self, messages: Sequence[Message], sampling: Sampling) -> _OpenTurn:
+        """Begin a turn with these messages: send it, or replay it if the log has it."""
+        logged = self._log.next()
+        said = Said(self._reader, self._in_line, self.tokens)
+        if logged is None:
+            appended = await self._conversation.append(messages, said, sampling)
+        else:
+            appended = self._conversation.append_logged(messages, said, logged)
+        if self._closed:  # closed while rendering: a request sent now would never be freed
+            raise UsageError("the session is closed; open another")
+        sent = self._begun(appended, sampling)
+        if logged is None:
+            await self._send(appended, sent)
+        else:
+            self._logprobs, self.tokens = None, sent.tokens
+        reader = self._reader
+        assert reader is not None
+        turn = _OpenTurn(sent, appended, reader, len(reader.calls), reader.size_bytes, logged)
+        if logged is not None:
+            pausing = self._turns.pausing
+            outcome = outcome_of(logged, sent, self._ends, self._language, pausing)
+            turn.replay = logged_pieces(logged, outcome)
+        return turn
+
     def _begun(self, appended: Appended, sampling: Sampling) -> SentTurn:
         """Return the turn that begins with these tokens, prepared to be sent."""
         context = [] if appended.replaces else self.tokens
         tokens = [*context, *appended.tokens]
         thinking = ""
-        matters = self._turns.watched or self._engine.thinking or sampling.text is not None
+        matters = self._turns.watched or self._language.thinking or sampling.text is not None
         if matters and appended.turn == "fresh":
-            thinking = self._engine.renderer.thinking(appended.tokens)
+            thinking = self._host.rendering.renderer.thinking(appended.tokens)
         media = appended.media if appended.replaces else self._media
         turn = SentTurn(tokens, len(tokens), appended.turn, sampling, thinking, media)
         self._request.prepare(turn)
         self._media = media
-        self._ends = self._engine.ends | frozenset(sampling.stop_token_ids)
-        self._logprobs = ShownLogprobs.of(sampling.logprobs, self._engine.bytes_of)
+        self._ends = self._language.ends | frozenset(sampling.stop_token_ids)
+        self._logprobs = ShownLogprobs.of(sampling.logprobs, self._language.bytes_of)
         if appended.turn == "fresh":
             self._reader = self._turns.reader(sampling, thinking, self._log.new_ids())
-            self._token_text = self._engine.token_text()
+            self._token_text = self._language.token_text()
         return turn
 
-    async def _send(self, appended: Appended, sampling: Sampling) -> SentTurn:
-        """Send the tokens to the engine, to the live request or as a new one."""
-        turn = self._begun(appended, sampling)
+    async def _send(self, appended: Appended, turn: SentTurn) -> None:
+        """Send the turn's tokens to the engine, to the live request or as a new one."""
         if self._log.writes:
             about = (appended.turn, appended.replaces, appended.spelled, appended.follow_up)
             media = has_media(self._conversation.history)
@@ -190,80 +217,71 @@ class VllmSession:
         await self._request.send(turn, pushed)
         self.sent_at = time.time()
         self.tokens = turn.tokens
-        return turn
 
     # -- what comes out --------------------------------------------------------------------------
 
-    async def _pieces(
-        self, turn: SentTurn, logged: LoggedTurn | None
-    ) -> AsyncGenerator[Piece, None]:
-        """Yield what the log holds of the turn, and then what the engine decodes."""
-        if logged is not None:
-            pausing = self._turns.pausing
-            outcome = outcome_of(logged, turn, self._ends, self._engine, pausing)
-            for number, piece in enumerate(logged_pieces(logged, outcome)):
-                if number % REPLAY_TOKENS == 0:
-                    await asyncio.sleep(0)  # others stream meanwhile
-                yield piece
-            if outcome is not None:
-                return
-            self._request.prepare(turn)
-            await self._request.send(turn)
+    async def _next(self, turn: _OpenTurn) -> TurnPiece:
+        """Return the next piece: what the log holds of the turn, then what the engine decodes."""
+        sent = turn.sent
+        if turn.logged is not None:
+            if (len(sent.tokens) - sent.prompt_tokens) % REPLAY_TOKENS == 0:
+                await asyncio.sleep(0)  # others stream meanwhile
+            if (piece := next(turn.replay, None)) is not None:
+                return piece
+            turn.logged = None
+            self._request.prepare(sent)
+            await self._request.send(sent)
             self.sent_at = time.time()
-        cached_tokens = 0
-        async with aclosing(self._request.outputs(turn)) as outputs:
-            async for output in outputs:
-                if not turn.deaths:  # later requests find their own tokens, if any
-                    cached_tokens = output.num_cached_tokens or 0
-                yield piece_of(output, cached_tokens)
+        output = await self._request.next(sent)
+        if not sent.deaths:  # later requests find their own tokens, if any
+            sent.cached_tokens = output.num_cached_tokens or 0
+        return piece_of(output, sent.cached_tokens)
 
-    async def _read(
-        self, turn: SentTurn, appended: Appended, logged: LoggedTurn | None
-    ) -> AsyncGenerator[Event, None]:
-        assert self._reader is not None
-        calls_before, begin = len(self._reader.calls), self._reader.size_bytes
-        outcome: TurnOutcome | None = None
-        async with aclosing(self._pieces(turn, logged)) as pieces:
-            async for piece in pieces:
-                outcome = piece.outcome
-                for event in self._reader.push(
-                    self._take(turn, piece),
-                    piece.token_ids,
-                    cut=outcome is not None and outcome.finish == "length",
-                    ended=outcome is not None,
-                    at_stop=outcome is not None and outcome.verdict == Verdict.STOP.value,
-                ):
-                    yield self._with_logprobs(event)
-        assert outcome is not None
-        self._in_line = outcome.paused and self._reader.called_in_line(calls_before)
-        if not self._in_line:
-            for event in await self._end(self._reader):
-                yield self._with_logprobs(event)
+    def _events(self, turn: _OpenTurn, piece: TurnPiece) -> Iterable[Event]:
+        """Return the events of a piece; the last piece has the turn's outcome."""
+        turn.outcome = outcome = piece.outcome
+        events = turn.reader.push(
+            self._take(turn.sent, piece),
+            piece.token_ids,
+            cut=outcome is not None and outcome.finish == "length",
+            ended=outcome is not None,
+            at_stop=outcome is not None and outcome.verdict == Verdict.STOP.value,
+        )
+        return events if self._logprobs is None else map(self._with_logprobs, events)
+
+    async def _last_events(self, turn: _OpenTurn, outcome: TurnOutcome) -> Iterable[Event]:
+        """Return the events that the reader has held back, unless the turn goes on in line."""
+        reader, threads = turn.reader, self._host.rendering.threads
+        self._in_line = outcome.paused and reader.called_in_line(turn.calls_before)
+        if self._in_line:
+            return ()
+        # A large turn that is read only now has a thread.
+        events = await threads.run_sized(lambda: [*reader.end()], reader.held_characters)
+        return map(self._with_logprobs, events)
+
+    async def _ended(self, turn: _OpenTurn, outcome: TurnOutcome) -> TurnEnded:
+        """End the turn, and its request unless that waits for results."""
+        reader, appended = turn.reader, turn.appended
         reason: Literal["call", "stop", "length"] = outcome.finish
         if reason == "stop" and (
-            len(self._reader.calls) > calls_before or self._conversation.held_results
+            len(reader.calls) > turn.calls_before or self._conversation.held_results
         ):
             reason = "call"
         if not outcome.paused or reason != "call":
             self._in_line = False
             await self._request.end()
-        completion_tokens = len(turn.sampled)
-        yield TurnEnded(
+        decoded = len(turn.sent.sampled)
+        return TurnEnded(
             reason=reason,
             prompt_tokens=len(appended.tokens),
-            completion_tokens=completion_tokens,
+            completion_tokens=decoded,
             cached_tokens=outcome.cached_tokens,
             resume=outcome.resume,
             follow_up=appended.follow_up,
-            stop_text=self._reader.stop_text if reason == "stop" else None,
-            reasoning_tokens=self._reasoning_tokens(self._reader, completion_tokens, begin),
+            stop_text=reader.stop_text if reason == "stop" else None,
+            reasoning_tokens=self._reasoning_tokens(reader, decoded, turn.begin),
             spelled_tokens=appended.spelled,
         )
-
-    async def _end(self, reader: TurnReader) -> list[Event]:
-        """End the turn and return its last events; a large turn that is read now has a thread."""
-        held = reader.held_characters
-        return await self._engine.render_threads.run_sized(lambda: [*reader.end()], held)
 
     def _reasoning_tokens(self, reader: TurnReader, decoded: int, begin: int) -> int:
         """Return how many of the last `decoded` tokens are reasoning; they begin at byte `begin`.
@@ -273,10 +291,10 @@ class VllmSession:
         if not reader.reasoning:
             return 0
         last = self.tokens[len(self.tokens) - decoded :]
-        sizes = (len(self._engine.bytes_of(token)) for token in last)
+        sizes = (len(self._language.bytes_of(token)) for token in last)
         return reader.reasoning_tokens(sizes, begin)
 
-    def _take(self, turn: SentTurn, piece: Piece) -> str:
+    def _take(self, turn: SentTurn, piece: TurnPiece) -> str:
         """Record decoded tokens and return their text, without that of a turn's end."""
         if self._token_text is None and (turn.deaths or piece.text is None):
             self._token_text = self._text_behind(turn)
@@ -290,22 +308,16 @@ class VllmSession:
             self._log.sampled(token_ids)
             if piece.outcome is not None:
                 self._log.end(piece.outcome)
-        if piece.outcome is not None and token_ids:
-            text = text.removesuffix(self._end_text(token_ids[-1]))
+        if piece.outcome is not None and token_ids and token_ids[-1] in self._ends:
+            text = text.removesuffix(self._language.text_of(token_ids[-1]))
         return text
 
     def _text_behind(self, turn: SentTurn) -> ReplayedText:
         """Return a decoder that stands where that of the engine which died stood."""
         prompt = turn.tokens[: turn.prompt_tokens]
-        text = ReplayedText(self._engine.tokenizer, prompt, turn.params)
+        text = ReplayedText(self._language.tokenizer, prompt, turn.params)
         text.push(turn.sampled)
         return text
-
-    def _end_text(self, token_id: int) -> str:
-        """Return the text of the token if it ends turns, for the model or for the caller."""
-        renderer = self._engine.renderer
-        asked = token_id in self._ends - self._engine.ends
-        return renderer.text_of(token_id) if asked else renderer.end_text(token_id)
 
     def _with_logprobs(self, event: Event) -> Event:
         """Return the event, with the tokens of its text if the caller asked for them."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from vllm.outputs import RequestOutput
 
@@ -17,15 +17,13 @@ from caesura.intercept.calls.watch import Verdict, Watch, WatchPlan
 from caesura.scheduler.errors import RequestFailed
 from caesura.scheduler.session_log import LoggedTurn, SessionLog, TurnOutcome
 from caesura.scheduler.vllm.client.request import SentTurn
+from caesura.scheduler.vllm.client.turns import Language
 from caesura.scheduler.vllm.tokenizer import vocabulary_from
 from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
 
-if TYPE_CHECKING:
-    from caesura.scheduler.vllm.client.engine import VllmEngine
-
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TurnPiece:
     """Tokens that came together; the last piece of a turn says how the turn ended."""
 
     token_ids: list[int]
@@ -87,7 +85,7 @@ class TurnLog:
             self._log.end(outcome)
 
 
-def piece_of(output: RequestOutput, cached_tokens: int) -> Piece:
+def piece_of(output: RequestOutput, cached_tokens: int) -> TurnPiece:
     """Return a piece from the engine, for a turn with so many tokens in the cache.
 
     Raises `RequestFailed` for an end that is none of a turn.
@@ -95,7 +93,7 @@ def piece_of(output: RequestOutput, cached_tokens: int) -> Piece:
     made = output.outputs[0]
     tokens, finish = list(made.token_ids), made.finish_reason
     if finish is None:
-        return Piece(tokens, made.text, made.logprobs or ())
+        return TurnPiece(tokens, made.text, made.logprobs or ())
     if finish not in ("stop", "length"):
         raise RequestFailed(f"the engine ended the request early: finish reason {finish!r}")
     report: dict[str, Any] = (output.kv_transfer_params or {}).get(REPORT_KEY, {})
@@ -104,18 +102,18 @@ def piece_of(output: RequestOutput, cached_tokens: int) -> Piece:
     why: Literal["stop", "length"] = "length" if finish == "length" else "stop"
     paused = bool(report.get("paused"))
     outcome = TurnOutcome(why, report.get("verdict"), paused, cached, resume)
-    return Piece(tokens, made.text, made.logprobs or (), outcome)
+    return TurnPiece(tokens, made.text, made.logprobs or (), outcome)
 
 
-def logged_pieces(logged: LoggedTurn, outcome: TurnOutcome | None) -> Iterator[Piece]:
+def logged_pieces(logged: LoggedTurn, outcome: TurnOutcome | None) -> Iterator[TurnPiece]:
     """Yield what a log holds of a turn, token by token, as an engine without load sends it."""
     last = len(logged.sampled) - 1
     for at, token in enumerate(logged.sampled):
-        yield Piece([token], outcome=outcome if at == last else None)
+        yield TurnPiece([token], outcome=outcome if at == last else None)
 
 
 def outcome_of(
-    logged: LoggedTurn, turn: SentTurn, ends: frozenset[int], engine: "VllmEngine", pausing: bool
+    logged: LoggedTurn, turn: SentTurn, ends: frozenset[int], language: Language, pausing: bool
 ) -> TurnOutcome | None:
     """Return how a logged turn ended, or None if it has to go on.
 
@@ -127,7 +125,7 @@ def outcome_of(
         return logged.outcome
     plan = (turn.params.extra_args or {}).get(WATCH_KEY)
     if plan is not None:
-        vocabulary = engine.vocabulary or vocabulary_from(engine.tokenizer)
+        vocabulary = language.vocabulary or vocabulary_from(language.tokenizer)
         found = Watch(WatchPlan.from_wire(plan), vocabulary, ends).first_stop(logged.sampled)
         if found is not None:
             return TurnOutcome("stop", found[1].value, pausing and found[1] is Verdict.CALL)

@@ -22,11 +22,13 @@ from caesura.scheduler.vllm.client.parsing.regions import RegionTurn
 from caesura.scheduler.vllm.client.parsing.tagged import TAGS, TaggedCalls
 from caesura.scheduler.vllm.client.parsing.whole import EndedTurn, HarmonyTurn, WholeTurn
 
-__all__ = ["TurnParser", "channel_parser", "new_call_id", "turn_parser"]
+__all__ = ["TurnParser", "channel_parser", "new_call_id", "quiet_parsers", "turn_parser"]
 
-# Malformed calls are reported to the model, so vLLM's log lines about them are switched off.
-logging.getLogger("vllm.tool_parsers").setLevel(logging.CRITICAL)
-logging.getLogger("vllm.parser").setLevel(logging.CRITICAL)
+
+def quiet_parsers() -> None:
+    """Switch off vLLM's log lines about malformed calls, which are reported to the model."""
+    for name in ("vllm.tool_parsers", "vllm.parser"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def turn_parser(

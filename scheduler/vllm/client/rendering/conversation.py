@@ -4,7 +4,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from caesura.intercept.calls.events import FollowUpReport
 from caesura.intercept.calls.watch import Turn
@@ -12,10 +11,10 @@ from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.messages import Message, Sampling, SessionSpec, has_media, text_of
 from caesura.scheduler.session_log import LoggedTurn
 from caesura.scheduler.vllm.client.parsing.reader import TurnReader
-from caesura.scheduler.vllm.client.rendering.media import NO_MEDIA, Media
-
-if TYPE_CHECKING:
-    from caesura.scheduler.vllm.client.engine import VllmEngine
+from caesura.scheduler.vllm.client.rendering.media import NO_MEDIA, Media, MediaRenderer
+from caesura.scheduler.vllm.client.rendering.render import Renderer
+from caesura.scheduler.vllm.client.rendering.splice import Splicer
+from caesura.scheduler.vllm.client.rendering.threads import RenderThreads
 
 logger = logging.getLogger(__name__)
 
@@ -43,11 +42,35 @@ class Said:
     tokens: Sequence[int]
 
 
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """What makes tokens of messages, for all sessions of an engine."""
+
+    renderer: Renderer
+    media: MediaRenderer
+    splicer: Splicer
+    threads: RenderThreads
+
+    async def prompt(
+        self, messages: Sequence[Message], spec: SessionSpec, prefill: bool
+    ) -> tuple[list[int], Media]:
+        """Return the tokens of a whole conversation, and its media; a thread renders a large one.
+
+        With `prefill` the model continues the last message. Raises `UsageError` and
+        `ContextOverflow` as `Renderer.prompt` does.
+        """
+        if has_media(messages):
+            return await self.media.prompt(messages, spec.tools, spec.template, prefill)
+        about = (messages, spec.tools)
+        prompt = partial(self.renderer.prompt, *about, spec.template, prefill)
+        return await self.threads.run(prompt, *about), NO_MEDIA
+
+
 class Conversation:
     """The messages of one session. What it returns is to be sent to the engine."""
 
-    def __init__(self, engine: "VllmEngine", spec: SessionSpec) -> None:
-        self._engine = engine
+    def __init__(self, rendering: Rendering, spec: SessionSpec) -> None:
+        self._rendering = rendering
         self._spec = spec
         self._prefill_done = False
         self.asked: tuple[Message, ...] = ()
@@ -59,8 +82,8 @@ class Conversation:
 
     async def append(self, messages: Sequence[Message], said: Said, sampling: Sampling) -> Appended:
         """Return the tokens of `messages` after the context; render in a thread if large."""
-        count = partial(self._engine.renderer.count_spelled, messages)
-        spelled = await self._engine.render_threads.run(count, messages)
+        count = partial(self._rendering.renderer.count_spelled, messages)
+        spelled = await self._rendering.threads.run(count, messages)
         appended = await self._rendered(messages, said, sampling)
         return replace(appended, spelled=spelled) if spelled else appended
 
@@ -100,7 +123,7 @@ class Conversation:
         if has_media(messages):
             self.history.extend(messages)
             return await self._render()
-        splicer, spec, earlier = self._engine.splicer, self._spec, self.history[:-1]
+        splicer, spec, earlier = self._rendering.splicer, self._spec, self.history[:-1]
         bridge = await splicer.append(turn, messages, spec, said.tokens, sampling, earlier)
         self.history.extend(messages)
         if bridge is not None:
@@ -120,7 +143,7 @@ class Conversation:
         """Return the tokens of the first messages, which may continue an earlier answer."""
         self.asked = tuple(messages)
         self.history.extend(messages)
-        splicer, spec = self._engine.splicer, self._spec
+        splicer, spec = self._rendering.splicer, self._spec
         follow_up = await splicer.follow_up(self.asked, spec, sampling)
         if follow_up is None:
             return await self._render()
@@ -129,22 +152,16 @@ class Conversation:
         return Appended(follow_up.tokens, replaces=True, follow_up=follow_up.report)
 
     async def _render(self, report: FollowUpReport | None = None) -> Appended:
-        history, tools = tuple(self.history), self._spec.tools
         prefill = self._spec.prefill and not self._prefill_done
-        template = self._spec.template
-        if has_media(history):
-            made = await self._engine.media.prompt(history, tools, template, prefill)
-            return Appended(made[0], replaces=True, follow_up=report, media=made[1])
-        prompt = partial(self._engine.renderer.prompt, history, tools, template, prefill)
-        tokens = await self._engine.render_threads.run(prompt, history, tools)
-        return Appended(tokens, replaces=True, follow_up=report)
+        tokens, media = await self._rendering.prompt(tuple(self.history), self._spec, prefill)
+        return Appended(tokens, replaces=True, follow_up=report, media=media)
 
     async def _append_in_line(self, reader: TurnReader, messages: Sequence[Message]) -> Appended:
         """Return the tokens for an inline call's result; hold other results until the turn ends."""
         text = self._answer_in_line(reader, messages)
-        encode = partial(self._engine.renderer.encode_literal, text)
+        encode = partial(self._rendering.renderer.encode_literal, text)
         return Appended(
-            await self._engine.render_threads.run(encode, text),
+            await self._rendering.threads.run(encode, text),
             "holding" if self.held_results else "begun",
         )
 
