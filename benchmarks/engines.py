@@ -7,6 +7,7 @@ prepare_environment(None)
 from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: E402
 from vllm.v1.engine.async_llm import AsyncLLM  # noqa: E402
 
+from caesura.scheduler.engine_options import EngineOptions  # noqa: E402
 from caesura.scheduler.vllm.client.engine import VllmEngine  # noqa: E402
 from caesura.scheduler.vllm.client.launch import start  # noqa: E402
 
@@ -21,4 +22,4 @@ def stock_engine() -> AsyncLLM:
 
 def caesura_engine() -> VllmEngine:
     """Start vLLM with Caesura's scheduler."""
-    return start(BUNDLED_MODEL, engine_args=default_args(None))
+    return start(EngineOptions(BUNDLED_MODEL), default_args(None))

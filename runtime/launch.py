@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from caesura.runtime.errors import EngineFailed, UsageError
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.tracing.setup import from_environment
 from caesura.scheduler.calibration import Calibration
+from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.model_facts import ModelFacts
 from caesura.scheduler.paths import pauses_path
 
@@ -74,62 +76,42 @@ def prepare_environment(model: str | None, serves: bool = False) -> None:
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
 
 
-async def start_engine(
-    model: str | None = None,
-    *,
-    formats: Sequence[str] | None = None,
-    vllm_args: Sequence[str] = (),
-    served_name: str | None = None,
-    settings: Mapping[str, Any] | None = None,
-    connector: Mapping[str, Any] | None = None,
-    splice: bool = True,
-    thinking_as_text: bool = False,
-    special_tokens_in_text: bool = False,
-    serves: bool = False,
-) -> Engine:
+async def start_engine(model: str | None = None, **choices: Any) -> Engine:
     """Start vLLM on a model: a Hugging Face id, a directory, or None for the bundled model.
 
-    `formats` names the model's call formats; None detects them in its chat template. `vllm_args`
-    are flags of `vllm serve`, and override Caesura's defaults. `settings` configures how the
-    scheduler handles paused requests (`caesura.scheduler.settings.Settings`). `connector` sets
-    the host memory for swapped blocks (`host_gib`) and the file for records (`records`). With
-    `splice`, a follow-up continues from the tokens of the answer that its history holds unchanged.
-    With `thinking_as_text`, what the model thinks is part of its answer instead of reasoning.
-    With `special_tokens_in_text`, a special token that a user or a tool spells is that token.
-    `serves` says that an HTTP server will run on the engine, so `vllm_args` may be options of
-    vLLM's server too.
+    `choices` are the other fields of `EngineOptions`: `formats`, `vllm_args`, `served_name`,
+    `settings`, `connector`, `splice`, `thinking_as_text`, `special_tokens_in_text`, `serves`.
+    See `start`.
+    """
+    return await start(EngineOptions(model, **choices))
+
+
+async def start(options: EngineOptions) -> Engine:
+    """Start vLLM with these options.
 
     By default the engine uses a calibration of it from the user's cache (setting `calibration`),
     and keeps the observed pauses of tools in a file (`pauses`). None turns either off.
 
     Raises `EngineFailed` if the engine does not start, and `UsageError` for invalid arguments.
     """
+    model = options.model
     refuse_url(model)
-    prepare_environment(model, serves)
+    prepare_environment(model, options.serves)
     from_environment()  # first: a vLLM that traces changes the variables that configure our spans
 
     def launch() -> Engine:
         # Imported here, since vLLM is optional and slow to import.
         try:
-            from caesura.scheduler.vllm.client.launch import start
+            from caesura.scheduler.vllm.client import launch as adapter
         except ImportError as error:
             raise EngineFailed(
                 f"vLLM cannot be imported ({error}): run `caesura doctor` to see how to fix it"
             ) from error
 
-        engine_args, server_options = _parsed(vllm_args, serves)
-        return start(
-            model or BUNDLED_MODEL,
-            served_name=served_name,
-            formats=formats,
-            engine_args={**default_args(model), **engine_args},
-            settings={"calibration": "auto", "pauses": str(pauses_path()), **(settings or {})},
-            connector=connector,
-            splice=splice,
-            thinking_as_text=thinking_as_text,
-            special_tokens_in_text=special_tokens_in_text,
-            server_options=server_options,
-        )
+        by_default = {"calibration": "auto", "pauses": str(pauses_path())}
+        settings = {**by_default, **(options.settings or {})}
+        chosen = replace(options, model=model or BUNDLED_MODEL, settings=settings)
+        return adapter.start(chosen, default_args(model))
 
     return await _told(model or "the bundled model", _in_thread(launch))
 
@@ -173,21 +155,6 @@ def _refuse_in_import() -> None:
             " and comes to the start of an engine: put the call under"
             ' `if __name__ == "__main__":`'
         )
-
-
-def _parsed(arguments: Sequence[str], serves: bool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return the options for the engine, and those for vLLM's server, which may come if `serves`.
-
-    Raises `UsageError` for invalid arguments.
-    """
-    if not serves:
-        from caesura.scheduler.vllm.client.launch import parse_engine_args
-
-        return parse_engine_args(arguments), {}
-    from caesura.scheduler.vllm.client.options import parse_serve_options
-
-    options = parse_serve_options(arguments)
-    return options.engine, options.server
 
 
 @asynccontextmanager
@@ -367,7 +334,7 @@ async def inside(
     from caesura.scheduler.vllm.client.launch import check_scheduler
 
     check_scheduler(llm.vllm_config.scheduler_config)
-    engine = VllmEngine(llm, served_name, server_options=server_options)
+    engine = VllmEngine(llm, EngineOptions(served_name=served_name), server_options=server_options)
     engine.adapters = {} if adapters is None else adapters
     return engine
 

@@ -18,6 +18,7 @@ from vllm.outputs import RequestOutput  # noqa: E402
 from vllm.sampling_params import RequestOutputKind  # noqa: E402
 from vllm.v1.engine.async_llm import AsyncLLM  # noqa: E402
 
+from caesura.scheduler.engine_options import EngineOptions  # noqa: E402
 from caesura.scheduler.vllm.client.engine import VllmEngine  # noqa: E402
 from caesura.scheduler.vllm.client.launch import start  # noqa: E402
 
@@ -53,10 +54,10 @@ async def ours(
     model: str, args: Mapping[str, Any], settings: Mapping[str, Any], host_gib: float
 ) -> AsyncIterator[VllmEngine]:
     """Start an engine with Caesura's scheduler and connector; stop it at the end."""
-    path = benchmark_model(model)
-    launched = await asyncio.to_thread(
-        lambda: start(path, engine_args=args, settings=settings, connector={"host_gib": host_gib})
+    options = EngineOptions(
+        benchmark_model(model), settings=settings, connector={"host_gib": host_gib}
     )
+    launched = await asyncio.to_thread(start, options, args)
     try:
         yield launched
     finally:

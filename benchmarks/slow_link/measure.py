@@ -18,6 +18,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from benchmarks.handling.systems import Settings, engine_args
 from caesura.intercept.kv.costs import CostModel
 from caesura.scheduler.calibration import Calibration
+from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.vllm import CaesuraScheduler
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.measurement import PausedSession, Traffic, measure
@@ -187,7 +188,7 @@ async def measure_link(
         args = engine_args({"handling": "swap", "min_link_share": OPEN_SHARE}, settings, Path(name))
         args |= {"scheduler_cls": CaesuraScheduler}
         llm = await asyncio.to_thread(AsyncLLM.from_engine_args, AsyncEngineArgs(**args))
-        engine = VllmEngine(llm, MODEL)
+        engine = VllmEngine(llm, EngineOptions(served_name=MODEL))
         try:
             say("the engine is measured")
             calibration = await measure(engine, True, lambda done, what: None)

@@ -17,6 +17,7 @@ from benchmarks.handling.systems import BLOCK_SIZE, Settings, engine_args
 from benchmarks.handling.workload import Segment, Session
 from benchmarks.validate.steps import RecordingScheduler, Row, new_rows, overhead, read_rows
 from caesura.scheduler.calibration import Calibration
+from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.measurement import adopt, measure
 
@@ -71,7 +72,7 @@ async def _engine(setup: Setup, steps: Path) -> AsyncIterator[VllmEngine]:
         "scheduler_cls": RecordingScheduler
     }
     llm = await asyncio.to_thread(AsyncLLM.from_engine_args, AsyncEngineArgs(**args))
-    engine = VllmEngine(llm, setup.model)
+    engine = VllmEngine(llm, EngineOptions(served_name=setup.model))
     try:
         yield engine
     finally:

@@ -34,13 +34,7 @@ async def ask_once(
     traces.check()
     async with (
         read.toolset(tools) as toolset,
-        engine_on(
-            source.model,
-            source.format,
-            source.vllm_args or (),
-            thinking_as_text=source.thinking_as_text,
-            special_tokens_in_text=source.special_tokens_in_text,
-        ) as engine,
+        engine_on(source.engine()) as engine,
         recorded(engine, traces, read, "caesura ask", "sdk") as recorder,
     ):
         Terminal(console).answers_for(people_of(toolset.services))
@@ -62,13 +56,7 @@ async def converse(
     traces.check()
     async with (
         read.toolset(tools) as toolset,
-        engine_on(
-            source.model,
-            source.format,
-            source.vllm_args or (),
-            thinking_as_text=source.thinking_as_text,
-            special_tokens_in_text=source.special_tokens_in_text,
-        ) as engine,
+        engine_on(source.engine()) as engine,
         recorded(engine, traces, read, "caesura chat", "sdk") as recorder,
     ):
         Terminal(console).answers_for(people_of(toolset.services))

@@ -15,6 +15,7 @@ from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
 from caesura.runtime.launch import calibrate
 from caesura.scheduler.calibration import Calibration
+from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.paths import calibration_path
 
 SEQUENCES = (1, 8, 32)
@@ -35,13 +36,13 @@ async def measure_model(
     """
     if output is not None:
         _demand_writable(output)
-    async with engine_on(
+    options = EngineOptions(
         model,
-        None,
-        vllm_args,
+        vllm_args=vllm_args,
         settings={"calibration": None, "pauses": None},
         connector={"host_gib": host_gib},
-    ) as engine:
+    )
+    async with engine_on(options) as engine:
         found = await measure_shown(engine, quick)
     path = output or default_path(found)
     keep(found, path)

@@ -35,6 +35,7 @@ from caesura.runtime.events import (
 from caesura.runtime.recorded import recorded
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.sdk.agent import Agent
+from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.messages import Sampling
 from caesura.tools import Tool, tool
 from caesura.tools.config.caesura_toml import Config
@@ -303,7 +304,7 @@ async def show(
     if not console.is_terminal:
         console.width = max(console.width, PLAIN_WIDTH)
     async with (
-        engine_on(None, None, ()) as engine,
+        engine_on(EngineOptions()) as engine,
         recorded(engine, traces, Config(), "caesura demo", "sdk") as recorder,
     ):
         await ask_all(engine, console, recorder)

@@ -1,52 +1,30 @@
 """Starting an engine with progress in the terminal."""
 
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from caesura.runtime.engine import Engine
 from caesura.runtime.launch import LOG as LAUNCH_LOG
-from caesura.runtime.launch import start_engine
+from caesura.runtime.launch import start
+from caesura.scheduler.engine_options import EngineOptions
 
 
 @asynccontextmanager
-async def engine_on(
-    model: str | None,
-    formats: Sequence[str] | None,
-    vllm_args: Sequence[str],
-    served_name: str | None = None,
-    settings: Mapping[str, Any] | None = None,
-    connector: Mapping[str, Any] | None = None,
-    splice: bool = True,
-    thinking_as_text: bool = False,
-    special_tokens_in_text: bool = False,
-    serves: bool = False,
-) -> AsyncIterator[Engine]:
-    """Start an engine under a spinner, and close it at the end; see `start_engine`.
+async def engine_on(options: EngineOptions) -> AsyncIterator[Engine]:
+    """Start an engine under a spinner, and close it at the end; see `start`.
 
     Where stderr is no terminal, lines tell of the start instead. Raises `EngineFailed` and
     `UsageError`.
     """
-    name = Path(model).name if model else "the bundled model"
+    name = Path(options.model).name if options.model else "the bundled model"
     console = Console(stderr=True)
     spinner = console.status(f"starting vLLM with {name} ...")
     with spinner if console.is_terminal else _lines():
-        engine = await start_engine(
-            model,
-            formats=formats,
-            vllm_args=vllm_args,
-            served_name=served_name,
-            settings=settings,
-            connector=connector,
-            splice=splice,
-            thinking_as_text=thinking_as_text,
-            special_tokens_in_text=special_tokens_in_text,
-            serves=serves,
-        )
+        engine = await start(options)
     try:
         yield engine
     finally:

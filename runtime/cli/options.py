@@ -16,6 +16,7 @@ import typer
 
 from caesura.intercept.calls.formats import NAMES
 from caesura.runtime.errors import UsageError
+from caesura.scheduler.engine_options import EngineOptions
 from caesura.stores.sqlite import may_be_one
 
 
@@ -167,6 +168,17 @@ class ModelOptions:
             " they spell is text.",
         ),
     ] = False
+
+    def engine(self, **more: Any) -> EngineOptions:
+        """Return the options of the engine; `more` are further fields of `EngineOptions`."""
+        return EngineOptions(
+            self.model,
+            formats=self.format,
+            vllm_args=self.vllm_args or (),
+            thinking_as_text=self.thinking_as_text,
+            special_tokens_in_text=self.special_tokens_in_text,
+            **more,
+        )
 
     def with_model_first(self) -> Self:
         """Return the options with the model that stands before vLLM's, as in `vllm serve MODEL`.

@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any
 
+from caesura.scheduler.vllm_server import VllmServer
 from rich.console import Console
 from rich.markup import escape
 
@@ -21,7 +22,7 @@ from caesura.runtime.cli.serve_options import (
     Scheduling,
     ServerOptions,
 )
-from caesura.runtime.engine import Engine, VllmServer
+from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
 from caesura.runtime.launch import (
     adopt,
@@ -195,18 +196,14 @@ def _engine(
     source: ModelOptions, server: ServerOptions, paused: Scheduling, weights: dict[str, Any]
 ) -> AbstractAsyncContextManager[Engine]:
     """Return the context in which the engine of these options runs."""
-    return engine_on(
-        source.model,
-        source.format,
-        source.vllm_args or (),
-        server.served_model_name,
+    options = source.engine(
+        served_name=server.served_model_name,
         settings={**paused.settings, **weights},
         connector=paused.connector,
         splice=not paused.no_splice,
-        thinking_as_text=source.thinking_as_text,
-        special_tokens_in_text=source.special_tokens_in_text,
         serves=True,
     )
+    return engine_on(options)
 
 
 def door(

@@ -14,6 +14,7 @@ from caesura.runtime.events import ToolReturned, TurnEnded
 from caesura.runtime.launch import vllm_server
 from caesura.runtime.server import create_app
 from caesura.runtime.server.listen import listening
+from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.tools import Registry, calculator
 
@@ -31,7 +32,7 @@ async def model(
 ) -> AsyncIterator[VllmEngine]:
     """The bundled model, which writes what Granite 4 writes."""
     ToolParserManager.register_module("of_a_plugin", module=Granite4ToolParser)
-    yield VllmEngine(engine.llm, "tiny", [request.param])
+    yield VllmEngine(engine.llm, EngineOptions(served_name="tiny", formats=[request.param]))
     del ToolParserManager.tool_parsers["of_a_plugin"]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from caesura.intercept.calls.events import CallFinished, Event, TextDelta, TurnEnded
 from caesura.runtime.launch import CPU_BLOCK_SIZE
+from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.rendering.splice import Splicer
@@ -29,13 +30,12 @@ THANKS = {"role": "user", "content": "Thank you! And who are you, and what can y
 def over(template: str, engine: VllmEngine) -> VllmEngine:
     """Return an engine whose chat template is one of the real ones, over the process of another."""
     options = {"chat_template": str(TEMPLATES / f"{template}.jinja")}
-    return VllmEngine(
-        engine.llm,
-        engine.model,
-        engine.language.formats,
-        server_options=options,
+    chosen = EngineOptions(
+        served_name=engine.model,
+        formats=engine.language.formats,
         thinking_as_text=True,  # the bundled model never ends what it thinks
     )
+    return VllmEngine(engine.llm, chosen, server_options=options)
 
 
 async def read(session: VllmSession, messages: Sequence[Message]) -> list[Event]:

@@ -15,6 +15,7 @@ from caesura.runtime import launch
 from caesura.runtime.cli import engine
 from caesura.runtime.errors import EngineFailed, UsageError
 from caesura.runtime.testing import ScriptedEngine
+from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.vllm.client.launch import (
     _deaf_to_ctrl_c,
     _names_program,
@@ -154,17 +155,17 @@ async def test_the_log_tells_of_a_start(
 async def test_a_command_tells_of_the_start_where_there_is_no_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    async def start(model: str | None, **options: object) -> ScriptedEngine:
+    async def start(options: EngineOptions) -> ScriptedEngine:
         if fails:
             raise EngineFailed("no memory")
-        return await launch._told(str(model), slow_start())
+        return await launch._told(str(options.model), slow_start())
 
-    monkeypatch.setattr(engine, "start_engine", start)
+    monkeypatch.setattr(engine, "start", start)
     if fails:
         with pytest.raises(EngineFailed):
-            await engine.engine_on("Qwen3-8B", None, ()).__aenter__()
+            await engine.engine_on(EngineOptions("Qwen3-8B")).__aenter__()
     else:
-        async with engine.engine_on("Qwen3-8B", None, ()):
+        async with engine.engine_on(EngineOptions("Qwen3-8B")):
             pass
         told = capsys.readouterr().err
         first, last = told.splitlines()

@@ -7,16 +7,16 @@ from vllm.config import ModelConfig, SchedulerConfig
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 
 from caesura.runtime.launch import BUNDLED_MODEL
+from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm.client.launch import (
-    WHITE_SPACE,
     check_scheduler,
     chosen_formats,
     for_cpu,
-    parse_engine_args,
     start,
 )
+from caesura.scheduler.vllm.client.options import WHITE_SPACE, parse_engine_args
 
 from .world import connector_config
 
@@ -48,14 +48,14 @@ def test_wrong_flags_are_the_users_mistake(arguments: list[str]) -> None:
 
 def test_a_missing_model_directory() -> None:
     with pytest.raises(UsageError, match="no model directory /nowhere/at/all"):
-        start("/nowhere/at/all")
+        start(EngineOptions("/nowhere/at/all"))
 
 
 def test_an_unknown_format() -> None:
     with pytest.raises(UsageError, match="choose from: hermes"):
-        start(BUNDLED_MODEL, formats=["xml"])
+        start(EngineOptions(BUNDLED_MODEL, formats=["xml"]))
     with pytest.raises(UsageError, match="hermes and glm cannot be read together"):
-        start(BUNDLED_MODEL, formats=["hermes", "glm"])
+        start(EngineOptions(BUNDLED_MODEL, formats=["hermes", "glm"]))
 
 
 def test_the_scheduler_is_told_the_formats_that_were_chosen(tmp_path: Path) -> None:
@@ -86,9 +86,9 @@ def test_an_engine_that_runs_already_may_have_either_scheduler(name: str) -> Non
 
 def test_what_vllm_refuses() -> None:
     with pytest.raises(UsageError, match="max_model_len"):
-        start(BUNDLED_MODEL, engine_args={"max_model_len": 10**6})
+        start(EngineOptions(BUNDLED_MODEL), engine_args={"max_model_len": 10**6})
     with pytest.raises(UsageError, match="no_such_field"):
-        start(BUNDLED_MODEL, engine_args={"no_such_field": 1})
+        start(EngineOptions(BUNDLED_MODEL), engine_args={"no_such_field": 1})
 
 
 def test_sleep_mode_beside_swapping_is_refused() -> None:

@@ -12,11 +12,12 @@ from vllm.config import ModelConfig
 
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.runtime.launch import BUNDLED_MODEL
+from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import SessionSpec
 from caesura.scheduler.vllm.client.api_server import parses_alone
 from caesura.scheduler.vllm.client.engine import VllmEngine
-from caesura.scheduler.vllm.client.launch import parse_engine_args
+from caesura.scheduler.vllm.client.options import parse_engine_args
 from caesura.scheduler.vllm.engine import calls
 from caesura.scheduler.vllm.engine.calls import CallDetector
 from caesura.scheduler.vllm.tokenizer import check_vocabulary, vocabulary_from
@@ -59,7 +60,11 @@ def engine_with(
         vllm_config=vllm_config,
         renderer=None,
     )
-    return VllmEngine(llm, "model-x", formats, server_options=server_options)
+    return VllmEngine(
+        llm,
+        EngineOptions(served_name="model-x", formats=formats),
+        server_options=server_options,
+    )
 
 
 def bundled(template: str | None) -> Any:

@@ -11,9 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from caesura.scheduler.vllm.client.rendering.conversation import Rendering
-from caesura.scheduler.vllm.client.sampling import SamplingRules
-from caesura.scheduler.vllm.client.turns import Language
+from caesura.scheduler.engine_options import EngineOptions
 from vllm import SamplingParams
 from vllm.exceptions import VLLMValidationError
 from vllm.inputs import tokens_input
@@ -37,12 +35,15 @@ from caesura.scheduler.vllm.client.grammar import GrammarMaker
 from caesura.scheduler.vllm.client.model_formats import named_formats, with_parser
 from caesura.scheduler.vllm.client.parsing import quiet_parsers
 from caesura.scheduler.vllm.client.process import EngineProcess, Start
+from caesura.scheduler.vllm.client.rendering.conversation import Rendering
 from caesura.scheduler.vllm.client.rendering.media import MediaRenderer
 from caesura.scheduler.vllm.client.rendering.mistral import MistralRenderer
 from caesura.scheduler.vllm.client.rendering.render import Renderer
 from caesura.scheduler.vllm.client.rendering.splice import Splicer
 from caesura.scheduler.vllm.client.rendering.threads import RenderThreads
+from caesura.scheduler.vllm.client.sampling import SamplingRules
 from caesura.scheduler.vllm.client.session import VllmSession
+from caesura.scheduler.vllm.client.turns import Language
 from caesura.scheduler.vllm.tokenizer import (
     format_names,
     template_of,
@@ -65,31 +66,24 @@ class VllmEngine:
     def __init__(
         self,
         llm: AsyncLLM,
-        model: str,
-        formats: Sequence[str] | None = None,
+        options: EngineOptions,
+        *,
         calibration: Calibration | None = None,
-        splice: bool = True,
         server_options: Mapping[str, Any] | None = None,
-        thinking_as_text: bool = False,
-        special_tokens_in_text: bool = False,
         start: Start | None = None,
     ) -> None:
-        """Create a client of `llm`, which serves `model`.
+        """Create a client of `llm`, which serves the model of the options.
 
-        `formats` name the model's formats of calls; None takes the format of the `tool_call_parser`
-        among the server options, or detects the formats from the chat template.
-        `calibration` is the one that the scheduler was started with. With `splice`, a follow-up
-        continues from the tokens of the answer before it. `server_options` are for vLLM's HTTP
-        server on this engine, should it be built. With `thinking_as_text`, what the model thinks
-        is part of its answer, markers included. With `special_tokens_in_text`, special tokens that
-        a message spells are special, whoever wrote it. `start` starts the process anew; without
-        it the engine cannot be restarted. Raises `UsageError` for a format that the model cannot
-        write.
+        Without formats among the options, that of the `tool_call_parser` among the
+        `server_options` counts, or those that the chat template shows. `calibration` is the one
+        that the scheduler was started with. `server_options` are for vLLM's HTTP server on this
+        engine, should it be built. `start` starts the process anew; without it the engine cannot
+        be restarted. Raises `UsageError` for a format that the model cannot write.
         """
         quiet_parsers()
         self._process = EngineProcess(llm, start)
         self._started_in = os.getpid()
-        self._model = model
+        self._model = options.name
         self.calibration = self._first_calibration = calibration
         self.server_options = dict(server_options or {})
         self.tokenizer: Any = llm.get_tokenizer()
@@ -99,8 +93,8 @@ class VllmEngine:
         """The model's context window in tokens."""
         chosen = chosen_template(self.server_options, self.tokenizer)
         template = template_of(self.tokenizer, chosen)
-        self.language = self._language(template, formats, thinking_as_text)
-        self.rendering = self._rendering(chosen, splice, not special_tokens_in_text)
+        self.language = self._language(template, options.formats, options.thinking_as_text)
+        self.rendering = self._rendering(chosen, options.splice, not options.special_tokens_in_text)
         about = (self.language.formats, self.tokenizer, template)
         self.grammars = GrammarMaker(*about, _is_compact(llm))
         self.language.check()

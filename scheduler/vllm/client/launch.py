@@ -19,17 +19,18 @@ from vllm.config import KVTransferConfig, ModelConfig, SchedulerConfig, VllmConf
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.tokenizers import cached_tokenizer_from_config
 from vllm.usage.usage_lib import UsageContext
-from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from caesura.intercept.calls.formats import check_together
 from caesura.scheduler.calibration import Calibration, CalibrationError
+from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.paths import calibration_path
 from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
 from caesura.scheduler.vllm.client.engine import VllmEngine, given_template, unknown_format
 from caesura.scheduler.vllm.client.model_formats import load_plugin, named_formats, with_parser
+from caesura.scheduler.vllm.client.options import WHITE_SPACE, parse
 from caesura.scheduler.vllm.client.tapped_llm import TappedLLM
 from caesura.scheduler.vllm.engine.compose import SETTINGS_KEY, calibration_of, identity
 from caesura.scheduler.vllm.engine.connector import CaesuraConnector
@@ -45,19 +46,10 @@ AUTO = "auto"
 VLLMS_CPU_WORKER = "vllm.v1.worker.cpu_worker.CPUWorker"
 OWN_CPU_WORKER = "caesura.scheduler.vllm.engine.port.cpu_worker.SeededCPUWorker"
 
-_FORMAT = "use `--format NAME`; the default is detected from the model's chat template"
 UNGUARDED = (
     "; its process imports the program again, for what the configuration names in `__main__`: put"
     ' the call that starts the engine under `if __name__ == "__main__":`'
 )
-SERVER_OPTIONS = {
-    "--tool-call-parser": _FORMAT,
-    "--enable-auto-tool-choice": _FORMAT,
-    "--chat-template": "save the template as chat_template.jinja in the model's directory",
-}
-"""Replacements for some options of vLLM's HTTP server, where it does not run."""
-
-
 PIPELINE_ON_CPU: dict[str, Any] = {
     "enforce_eager": False,
     "compilation_config": {"mode": 2, "backend": "eager"},
@@ -67,11 +59,6 @@ PIPELINE_ON_CPU: dict[str, Any] = {
 A later stage's inputs are made in the warm-up (`CPUModelRunner.warming_up_model`), which is left
 out with `enforce_eager`. The first request would then end the engine.
 """
-
-
-WHITE_SPACE = "structured_outputs_config"
-"""The engine argument that says whether grammars of JSON allow white space."""
-_CHOOSES = f"--{WHITE_SPACE.replace('_', '-')}"
 
 
 def for_cpu(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,82 +73,27 @@ def for_cpu(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**given, **(PIPELINE_ON_CPU if several and given.get("enforce_eager") else {})}
 
 
-def parse_engine_args(arguments: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of `AsyncEngineArgs` that the flags of `vllm serve` set.
-
-    Raises `UsageError` for unknown flags and invalid values.
-    """
-    parser = FlexibleArgumentParser(add_help=False, exit_on_error=False)
-    AsyncEngineArgs.add_cli_args(parser)
-    defaults = vars(parser.parse_args([]))
-    try:
-        given, unknown = parser.parse_known_args(list(arguments))
-    except Exception as error:
-        raise UsageError(f"vLLM does not take these arguments: {error}") from error
-    if unknown:
-        raise UsageError(_why_unknown(unknown))
-    # Here the default is a choice too, since it is not Caesura's.
-    chosen = {WHITE_SPACE for each in arguments if each.replace("_", "-").startswith(_CHOOSES)}
-    return {
-        key: value for key, value in vars(given).items() if value != defaults[key] or key in chosen
-    }
-
-
-def _why_unknown(arguments: Sequence[str]) -> str:
-    """Return the error for unknown arguments, some of which vLLM's HTTP server has."""
-    # A late import, since it loads vLLM's server.
-    try:
-        from vllm.entrypoints.common.cli_args import FrontendArgs  # since vLLM 0.33
-    except ModuleNotFoundError:
-        from vllm.entrypoints.launchers.cli_args import FrontendArgs
-
-    server = FrontendArgs.add_cli_args(FlexibleArgumentParser(add_help=False))
-    known = {name for action in server._actions for name in action.option_strings}
-    flags = [each.partition("=")[0].replace("_", "-") for each in arguments if each[:2] == "--"]
-    flags = [flag for flag in flags if flag in known]
-    if not flags:
-        return f"vLLM does not know {' '.join(arguments)}; see `vllm serve --help=all`"
-    fixes = [f"; {SERVER_OPTIONS[flag]}" for flag in flags if flag in SERVER_OPTIONS]
-    return (
-        f"{', '.join(flags)}: an option of vLLM's HTTP server, which does not run here; only engine"
-        f" options are taken{''.join(dict.fromkeys(fixes))}"
-    )
-
-
-def start(
-    model: str,
-    *,
-    served_name: str | None = None,
-    formats: Sequence[str] | None = None,
-    engine_args: Mapping[str, Any] | None = None,
-    settings: Mapping[str, Any] | None = None,
-    connector: Mapping[str, Any] | None = None,
-    splice: bool = True,
-    server_options: Mapping[str, Any] | None = None,
-    thinking_as_text: bool = False,
-    special_tokens_in_text: bool = False,
-) -> VllmEngine:
+def start(options: EngineOptions, engine_args: Mapping[str, Any] | None = None) -> VllmEngine:
     """Start an engine and return it once the model is loaded, after seconds to minutes.
 
-    `model` is a Hugging Face id or a directory. `engine_args` are fields of vLLM's
-    `AsyncEngineArgs` and override all others. `settings` are the scheduler's
-    (`caesura.scheduler.settings`); a `calibration` of `auto` uses the cached file, if it fits.
-    `connector` are the KV connector's settings (`caesura.scheduler.vllm.engine.connector`).
-    `splice`, `thinking_as_text` and `special_tokens_in_text` are those of `VllmEngine`.
-    `server_options` are those of vLLM's HTTP server; their chat template is the engine's too. The
-    scheduler class depends on vLLM's choice of asynchronous scheduling. Raises `EngineFailed` if
-    the engine does not start. Raises `UsageError` for arguments that vLLM refuses and for a
-    calibration of another engine.
+    `engine_args` are fields of vLLM's `AsyncEngineArgs`, which the flags among the options
+    override. The model must be named. A `calibration` of `auto` among the settings uses the cached
+    file, if it fits. The chat template of vLLM's server is the engine's too. The scheduler class
+    depends on vLLM's choice of asynchronous scheduling. Raises `EngineFailed` if the engine does
+    not start. Raises `UsageError` for arguments that vLLM refuses and for a calibration of another
+    engine.
     """
     share_by_environment()
-    name = served_name or Path(model).name
-    load_plugin((server_options or {}).get("tool_parser_plugin"))
+    model, formats = str(options.model), options.formats
+    parsed = parse(options.vllm_args, options.serves)
+    load_plugin(parsed.server.get("tool_parser_plugin"))
     _check(model, formats or ())
-    given_template(server_options or {})  # a mistake is told before the model is loaded
+    given_template(parsed.server)  # a mistake is told before the model is loaded
     try:
         # vLLM labels its metrics with the served name.
-        ours = caesura_args(settings or {}, connector or {})
-        given = {"served_model_name": name, **ours, **(engine_args or {})}
+        ours = caesura_args(options.settings or {}, options.connector or {})
+        named = {"served_model_name": options.name}
+        given = {**named, **ours, **(engine_args or {}), **parsed.engine}
         given = given if not is_cpu() else for_cpu(given)
         given["additional_config"] = {**ours["additional_config"], **given["additional_config"]}
         args = AsyncEngineArgs(model=model, **given)
@@ -172,19 +104,18 @@ def start(
         raise UsageError(f"vLLM cannot serve {model!r}: {error}") from cause
     calibration = _calibration(config)
     _use_own_classes(config)
-    _tell_formats(config, chosen_formats(config.model_config, formats, server_options or {}))
+    _tell_formats(config, chosen_formats(config.model_config, formats, parsed.server))
     launch = partial(_started, config, args, compact_json=WHITE_SPACE not in given)
     llm = launch()
-    texts = (thinking_as_text, special_tokens_in_text)
     try:
         engine = VllmEngine(
-            llm, name, formats, calibration, splice, server_options, *texts, start=launch
+            llm, options, calibration=calibration, server_options=parsed.server, start=launch
         )
     except BaseException:
         llm.shutdown()
         raise
     if not engine.language.formats and formats is None:
-        logger.warning("%s", unknown_format(name))
+        logger.warning("%s", unknown_format(options.name))
     return engine
 
 

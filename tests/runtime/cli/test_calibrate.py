@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from caesura.scheduler.engine_options import EngineOptions
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -45,7 +46,7 @@ class Started:
     """Stands in for `engine_on`, and for what measures; keeps what it was called with."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.options: dict[str, Any] = {}
+        self.options = EngineOptions()
         self.measured: list[bool] = []
         self.adopted: list[Calibration] = []
         self.known: Calibration | None = None
@@ -60,7 +61,7 @@ class Started:
         monkeypatch.setattr(serving, "serve", self.serve)
 
     @asynccontextmanager
-    async def engine_on(self, *_: object, **options: Any) -> AsyncIterator[Engine]:
+    async def engine_on(self, options: EngineOptions) -> AsyncIterator[Engine]:
         self.options = options
         yield ScriptedEngine()
 
@@ -98,8 +99,8 @@ def test_calibrate_writes_what_serving_reads(started: Started) -> None:
     code, output = invoke("calibrate", "--quick", "--host-gib", "2")
     assert code == 0
     assert started.measured == [True]
-    assert started.options["settings"] == {"calibration": None, "pauses": None}
-    assert started.options["connector"] == {"host_gib": 2.0}
+    assert started.options.settings == {"calibration": None, "pauses": None}
+    assert started.options.connector == {"host_gib": 2.0}
     assert Calibration.load(default_file()) == FOUND
     assert "decoding step, 8 sequences of 1000 tokens" in output
     assert "900,000 tokens/s, 7.4 GB/s" in output
@@ -160,7 +161,7 @@ def test_serve_hands_its_options_on(started: Started, tmp_path: Path) -> None:
     given += ["--fair", "tenant", "--api-key-file", str(keys), "--slo", "ttft=2,tpot=0.1"]
     code, output = invoke("serve", *given, "--records", records)
     assert code == 0 and started.served
-    assert started.options["settings"] == {
+    assert started.options.settings == {
         "handling": "infercept",
         "pause_deadline": 30.0,
         "retention": 0.0,
@@ -172,14 +173,14 @@ def test_serve_hands_its_options_on(started: Started, tmp_path: Path) -> None:
         "chunk": 300,
         "calibration": str(tmp_path / "c.json"),
     }
-    assert started.options["connector"] == {"host_gib": 0.5, "records": str(records)}
+    assert started.options.connector == {"host_gib": 0.5, "records": str(records)}
     assert not started.measured and "calibrated on 2026-01-31" in output
 
 
 def test_serve_measures_what_nobody_has_measured(started: Started) -> None:
     code, output = invoke("serve")
     assert code == 0 and started.served
-    assert started.options["settings"] == {
+    assert started.options.settings == {
         "handling": "caesura",
         "pause_deadline": 600.0,
         "retention": 120.0,
@@ -188,7 +189,7 @@ def test_serve_measures_what_nobody_has_measured(started: Started) -> None:
         "fair": "off",
         "chunk": "auto",
     }
-    assert started.options["connector"] == {"host_gib": 4.0}
+    assert started.options.connector == {"host_gib": 4.0}
     assert started.measured == [True] and started.adopted == [FOUND]
     assert Calibration.load(default_file()) == FOUND
     assert str(default_file()) in output
@@ -276,11 +277,11 @@ async def test_what_an_engine_is_started_with(
 ) -> None:
     from caesura.scheduler.vllm.client import launch as adapter
 
-    seen: dict[str, Any] = {}
-    monkeypatch.setattr(adapter, "start", lambda model, **options: seen.update(options))
+    seen: list[EngineOptions] = []
+    monkeypatch.setattr(adapter, "start", lambda options, engine_args: seen.append(options))
     await launch.start_engine(settings=given)
     wanted = {k: str(pauses_path()) if v == "here" else v for k, v in expected.items()}
-    assert seen["settings"] == wanted
+    assert seen[0].settings == wanted
 
 
 def test_doctor_knows_the_calibrations(
