@@ -5,20 +5,18 @@
 inside the engine: no caller can render or tokenise a history again, so a resume is token-exact.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from caesura.intercept.calls.events import Event
-from caesura.runtime.errors import EngineFailed
-from caesura.scheduler.answers import FollowUp
+from caesura.runtime.errors import EngineFailed, UsageError
+from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.messages import MediaRules, Message, Sampling, SessionSpec
 from caesura.scheduler.revival import Revival
 from caesura.scheduler.session_log import SessionLog
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp
+from caesura.scheduler.vllm_server import VllmServer
 
 
 class EngineSession(Protocol):
@@ -152,52 +150,114 @@ class Engine(Protocol):
         """Stop the engine and free its resources. Idempotent."""
         ...
 
-
-class TokenTap(Protocol):
-    """The tokens of a request that vLLM's server answers."""
-
-    tokens: list[int]
-    """The prompt, and what the model sampled."""
-    requests: int
-    """How many requests were sent to the engine; with more than one, `tokens` are mixed."""
-
-
-class ServerSplicing(Protocol):
-    """Splicing for requests that vLLM's own server answers."""
-
-    async def follow_up(
-        self, messages: Sequence[Message], spec: SessionSpec, sampling: Sampling
-    ) -> FollowUp | None:
-        """Return the prompt of a conversation, or None if nothing in it follows an answer."""
+    @property
+    def backend(self) -> "Backend":
+        """What its operator sees of it: its measurements, its records, its process."""
         ...
 
-    async def remember(
-        self, messages: Sequence[Message], spec: SessionSpec, tokens: Sequence[int]
-    ) -> None:
-        """Keep the tokens of a conversation; the last of the messages is its answer."""
+
+Take = Callable[[int, list[dict[str, Any]]], None]
+"""Takes an engine's data-parallel rank and records of it, oldest first; it must not change them."""
+
+
+class Backend(Protocol):
+    """What runs an engine, as its operator sees it; `NoBackend` is that of engines in memory."""
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The calibration that the scheduler uses, or None if there is none."""
         ...
 
-    def tapped(self) -> AbstractContextManager[TokenTap]:
-        """Follow the tokens of the request that the context sends to vLLM's server."""
+    async def measure(self, quick: bool, progress: Callable[[float, str], None]) -> Calibration:
+        """Measure the idle engine; `progress` gets the share done, from 0 to 1, and the phase.
+
+        Raises `UsageError` for an engine that cannot be measured, and `EngineFailed`.
+        """
+        ...
+
+    async def adopt(self, calibration: Calibration) -> None:
+        """Make the scheduler use a calibration."""
+        ...
+
+    def listen(self, take: Take) -> Callable[[], None]:
+        """Call `take` with the engine's records on the event loop; return what stops that."""
+        ...
+
+    async def sizes(self) -> list[dict[str, Any]]:
+        """Return the sizes of each data-parallel engine's KV cache and steps, by rank.
+
+        The list is empty for an engine that sends no records. Raises `EngineFailed`.
+        """
+        ...
+
+    async def facts(self) -> dict[str, Any]:
+        """Return what a recording holds of the engine, besides its model. Raises `EngineFailed`."""
+        ...
+
+    async def answer(self) -> None:
+        """Return once the process has answered, between two steps; it may be busy till then."""
+        ...
+
+    def cause_of_death(self) -> str:
+        """Return how the processes of a dead engine ended, or an empty text if not known."""
+        ...
+
+    def server(self) -> AbstractAsyncContextManager[VllmServer | None]:
+        """Yield vLLM's own HTTP application on the engine, or None if it has none.
+
+        Await its `renew` after the engine was started again. Raises `UsageError` for options that
+        vLLM's server refuses.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class VllmServer:
-    """vLLM's own HTTP application on an engine."""
+class NoBackend:
+    """The backend of an engine that is an object in memory: there is nothing to see."""
 
-    app: "ASGIApp"
-    max_characters: int | None
-    """A text of more characters does not fit the context window; None if that is not known."""
-    splicing: ServerSplicing | None = None
-    """None if the follow-ups of chat completions are always rendered."""
-    parses_alone: bool = False
-    """Whether it alone can read the model's answers: calls of another format, or thinking."""
-    listens: bool = False
-    """Whether it is the server that listens, and answers for models, health and metrics."""
-    renew: Callable[[], Awaitable[None]] | None = None
-    """Builds the application anew on an engine that was started again."""
-    salted: Callable[[Callable[[str | None], str]], AbstractContextManager[None]] | None = None
-    """Makes the salts of requests that a context sends, from the salts that their clients chose."""
-    tapped: Callable[[], AbstractContextManager[TokenTap]] | None = None
-    """Follows the tokens of the requests that a context sends."""
+    model: str
+    kind: str
+    """The name of the engine's class."""
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """Raises `UsageError`, as all that needs vLLM does."""
+        raise self._error
+
+    async def measure(self, quick: bool, progress: Callable[[float, str], None]) -> Calibration:
+        """Raise `UsageError`."""
+        raise self._error
+
+    async def adopt(self, calibration: Calibration) -> None:
+        """Raise `UsageError`."""
+        raise self._error
+
+    def listen(self, take: Take) -> Callable[[], None]:
+        """Return what does nothing: there are no records."""
+        return lambda: None
+
+    async def sizes(self) -> list[dict[str, Any]]:
+        """Return no sizes."""
+        return []
+
+    async def facts(self) -> dict[str, Any]:
+        """Return no facts."""
+        return {}
+
+    async def answer(self) -> None:
+        """Return at once."""
+
+    def cause_of_death(self) -> str:
+        """Return that nothing is known."""
+        return ""
+
+    def server(self) -> AbstractAsyncContextManager[VllmServer | None]:
+        """Yield None."""
+        return nullcontext()
+
+    @property
+    def _error(self) -> UsageError:
+        return UsageError(
+            f"{self.model} does not run in vLLM but in {self.kind}: only vLLM's engine can be"
+            " measured"
+        )

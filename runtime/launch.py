@@ -4,23 +4,21 @@ import asyncio
 import logging
 import multiprocessing
 import os
-import sys
 import time
 import warnings
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from caesura.runtime.engine import Engine, VllmServer
+from caesura.runtime.engine import Engine
 from caesura.runtime.errors import EngineFailed, UsageError
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.tracing.setup import from_environment
-from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.model_facts import ModelFacts
 from caesura.scheduler.paths import pauses_path
+from caesura.scheduler.vllm_server import VllmServer
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -157,54 +155,6 @@ def _refuse_in_import() -> None:
         )
 
 
-@asynccontextmanager
-async def vllm_server(engine: Engine) -> AsyncIterator[VllmServer | None]:
-    """Yield vLLM's own HTTP application on an engine, or None for an engine other than vLLM's.
-
-    Await its `renew` after the engine was started again. Raises `UsageError` for options that
-    vLLM's server refuses.
-    """
-    if not _is_real(engine):
-        yield None
-        return
-    from caesura.scheduler.vllm.client.api_server import RenewedApp, parses_alone, server_splicing
-    from caesura.scheduler.vllm.client.tapped_llm import salted, tapped
-
-    real = _real(engine)
-    app = RenewedApp(real)
-    await app.renew()
-    try:
-        yield VllmServer(
-            app,
-            real.max_characters,
-            splicing=server_splicing(real),
-            parses_alone=parses_alone(real),
-            renew=app.renew,
-            salted=salted,
-            tapped=tapped,
-        )
-    finally:
-        await app.aclose()
-
-
-async def ask(engine: Engine) -> None:
-    """Return once the engine's process has answered, between two steps; it may be busy till then.
-
-    An engine other than vLLM's answers at once.
-    """
-    if _is_real(engine):
-        await _real(engine).llm.is_sleeping()  # any question would do; this one changes nothing
-
-
-def cause_of_death(engine: Engine) -> str:
-    """Return how the processes of a dead engine ended, or an empty text if that is not known."""
-    if not _is_real(engine):
-        return ""
-    from caesura.scheduler.vllm.client.process import ends_of
-
-    return ends_of(_real(engine).llm)
-
-
 async def _in_thread(launch: Callable[[], Engine]) -> Engine:
     """Start an engine in a thread, so that the event loop stays free for progress and Ctrl-C.
 
@@ -229,31 +179,6 @@ async def _in_thread(launch: Callable[[], Engine]) -> Engine:
         raise
 
 
-async def calibrate(
-    engine: Engine, quick: bool, progress: Callable[[float, str], None]
-) -> Calibration:
-    """Measure an idle engine that `start_engine` started; return its calibration.
-
-    `progress` is called with the completed share, from 0 to 1, and the current measurement.
-    Raises `UsageError` for an engine that cannot be measured, and `EngineFailed`.
-    """
-    from caesura.scheduler.vllm.client.measurement import measure
-
-    return await measure(_real(engine), quick, progress)
-
-
-async def adopt(engine: Engine, calibration: Calibration) -> None:
-    """Make the scheduler of a running engine use a calibration."""
-    from caesura.scheduler.vllm.client.measurement import adopt
-
-    await adopt(_real(engine), calibration)
-
-
-def calibration_of(engine: Engine) -> Calibration | None:
-    """Return the calibration that the engine's scheduler uses, or None if there is none."""
-    return _real(engine).calibration
-
-
 def record(engine: Engine, recorder: Recorder) -> Callable[[], None]:
     """Send the records of this process's engines to a recorder; return a function that stops it.
 
@@ -263,52 +188,12 @@ def record(engine: Engine, recorder: Recorder) -> Callable[[], None]:
     def take(rank: int, records: list[dict[str, Any]]) -> None:
         recorder.add([{"engine": rank, **each} for each in records])
 
-    return listen_to(engine, take)
-
-
-def listen_to(
-    engine: Engine, take: Callable[[int, list[dict[str, Any]]], None]
-) -> Callable[[], None]:
-    """Call `take` with a rank and its records, on the event loop; return a function that stops it.
-
-    An engine other than vLLM's has no records. `take` must not change them.
-    """
-    if not _is_real(engine):
-        return lambda: None
-    from caesura.scheduler.vllm.engine.export.exporter import listen
-
-    return listen(take)
-
-
-async def sizes_of(engine: Engine) -> list[dict[str, Any]]:
-    """Return the sizes of each data-parallel engine's KV cache and steps, by rank.
-
-    The list is empty for an engine that sends no records: one other than vLLM's, or one with
-    `--disable-log-stats`. Raises `EngineFailed`.
-    """
-    if not _is_real(engine) or not _real(engine).llm.log_stats:
-        return []
-    return await _real(engine).command_all("facts")
+    return engine.backend.listen(take)
 
 
 async def facts_of(engine: Engine) -> dict[str, Any]:
     """Return the facts about an engine that its recording holds. Raises `EngineFailed`."""
-    facts: dict[str, Any] = {"model": engine.model, "lanes": "exact"}
-    if not _is_real(engine):
-        return facts
-    from caesura.scheduler.vllm.engine.compose import settings_of
-
-    real = _real(engine)
-    state, sizes, config = await real.state(), await real.command("facts"), real.llm.vllm_config
-    facts |= settings_of(config).told()
-    facts |= {"handling": state["handling"], "host_blocks": state["host_blocks"]}
-    facts |= {name: sizes[name] for name in ("block_size", "most_running", "most_step_tokens")}
-    facts["total_blocks"] = state["blocks_total"]
-    facts["prefix_caching"] = bool(config.cache_config.enable_prefix_caching)
-    facts["engines"] = config.parallel_config.data_parallel_size
-    if real.calibration is not None:
-        facts["machine"] = real.calibration.device
-    return facts
+    return {"model": engine.model, "lanes": "exact", **await engine.backend.facts()}
 
 
 def server_around(engine: "VllmEngine", app: "ASGIApp") -> VllmServer:
@@ -348,23 +233,6 @@ def facts_of_model(model: str, formats: Sequence[str] | None) -> ModelFacts:
     from caesura.scheduler.vllm.client import model_formats
 
     return model_formats.facts_of_model(model, None if formats is None else tuple(formats))
-
-
-def _is_real(engine: Engine) -> bool:
-    """Return whether the engine is vLLM's, without importing vLLM."""
-    adapter = sys.modules.get("caesura.scheduler.vllm.client.engine")
-    return adapter is not None and isinstance(engine, adapter.VllmEngine)
-
-
-def _real(engine: Engine) -> "VllmEngine":
-    from caesura.scheduler.vllm.client.engine import VllmEngine
-
-    if not isinstance(engine, VllmEngine):
-        raise UsageError(
-            f"{engine.model} does not run in vLLM but in {type(engine).__name__}: only vLLM's"
-            " engine can be measured"
-        )
-    return engine
 
 
 def default_args(model: str | None) -> dict[str, Any]:

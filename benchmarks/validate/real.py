@@ -19,7 +19,6 @@ from benchmarks.validate.steps import RecordingScheduler, Row, new_rows, overhea
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.vllm.client.engine import VllmEngine
-from caesura.scheduler.vllm.client.measurement import adopt, measure
 
 ALONE = 12
 """Requests that are served one by one, to see what a segment spends outside of the engine."""
@@ -88,8 +87,8 @@ async def serve(
     """
     path = new_rows(directory / "steps")
     async with _engine(setup, path) as engine:
-        calibration = await measure(engine, True, lambda done, what: None)
-        await adopt(engine, calibration)
+        calibration = await engine.measure(True, lambda done, what: None)
+        await engine.adopt(calibration)
         facts = await engine.command("facts")
         spent = await _outside(engine, path)
         load = os.getloadavg()[0]

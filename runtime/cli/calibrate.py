@@ -13,7 +13,6 @@ from caesura.intercept.kv.costs import MIN_LINK_SHARE
 from caesura.runtime.cli.engine import engine_on
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
-from caesura.runtime.launch import calibrate
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.paths import calibration_path
@@ -144,7 +143,7 @@ async def measure_shown(engine: Engine, quick: bool) -> Calibration:
     Raises `UsageError` and `EngineFailed`.
     """
     with _bar(Console(stderr=True)) as progress:
-        return await calibrate(engine, quick, progress)
+        return await engine.backend.measure(quick, progress)
 
 
 @contextmanager

@@ -3,10 +3,8 @@
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from typing import Any
 
-from caesura.scheduler.vllm_server import VllmServer
 from rich.console import Console
 from rich.markup import escape
 
@@ -24,15 +22,6 @@ from caesura.runtime.cli.serve_options import (
 )
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
-from caesura.runtime.launch import (
-    adopt,
-    ask,
-    calibration_of,
-    cause_of_death,
-    listen_to,
-    sizes_of,
-    vllm_server,
-)
 from caesura.runtime.recorded import recorded
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import configured_limits
@@ -52,6 +41,7 @@ from caesura.runtime.supervision.supervisor import (
     Supervisor,
 )
 from caesura.runtime.whatif.replays import Replays
+from caesura.scheduler.vllm_server import VllmServer
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.people import people_of
 from caesura.tools.registry import Registry
@@ -86,8 +76,8 @@ def supervisor_of(
         rules=None if lifetime.no_restart else DEFAULT_RULES,
         process=EngineProcess(
             lifetime.engine_timeout,
-            ask=partial(ask, engine),
-            why_dead=partial(cause_of_death, engine),
+            ask=engine.backend.answer,
+            why_dead=engine.backend.cause_of_death,
             after_restart=after,
         ),
         tell=tell,
@@ -100,7 +90,7 @@ async def queue_bound(engine: Engine, most_seconds: float) -> AsyncIterator[Queu
 
     Raises `UsageError` for a bound on an engine without records, and `EngineFailed`.
     """
-    sizes = await sizes_of(engine)
+    sizes = await engine.backend.sizes()
     if most_seconds and not sizes:
         raise UsageError(
             f"--max-queue-seconds is {most_seconds:g}, but this engine sends no records from which"
@@ -111,7 +101,7 @@ async def queue_bound(engine: Engine, most_seconds: float) -> AsyncIterator[Queu
         for each in sizes
     ]
     bound = QueueBound(most_seconds, machines)
-    stop = listen_to(engine, bound.take)
+    stop = engine.backend.listen(bound.take)
     try:
         yield bound
     finally:
@@ -155,7 +145,7 @@ async def serve_model(
         open_listener(server.host, server.port, limits, first) as listener,
         read.toolset() as toolset,
         _engine(source, server, paused, weights_of(keys)) as engine,
-        vllm_server(engine) as vllm,
+        engine.backend.server() as vllm,
         queue_bound(engine, server.max_queue_seconds) as queue,
     ):
         readiness.engine_started()
@@ -245,7 +235,7 @@ def replays_of(engine: Engine, recorder: Recorder | None) -> Replays | None:
     """Return the replays of what is recorded, or None where nothing is."""
     if recorder is None:
         return None
-    return Replays(recorder.store, lambda: calibration_of(engine))
+    return Replays(recorder.store, lambda: engine.backend.calibration)
 
 
 def traces_line(recorder: Recorder | None) -> str:
@@ -283,7 +273,7 @@ async def ensure_calibrated(engine: Engine) -> None:
 
     An engine that cannot be measured serves without a calibration. Raises `EngineFailed`.
     """
-    known = calibration_of(engine)
+    known = engine.backend.calibration
     if known is not None:
         console.print(f"calibrated on {known.date}", style="dim", highlight=False)
         return
@@ -294,7 +284,7 @@ async def ensure_calibrated(engine: Engine) -> None:
             f"not measured; the scheduler learns while it serves: {reason}", style="yellow"
         )
         return
-    await adopt(engine, found)
+    await engine.backend.adopt(found)
     path = default_path(found)
     try:
         found.save(path)

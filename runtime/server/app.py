@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from caesura.runtime.audit import AuditLog
-from caesura.runtime.engine import Engine, VllmServer
+from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
 from caesura.runtime.journal.record import Recorded
 from caesura.runtime.journal.store import JournalStore
@@ -49,6 +49,7 @@ from caesura.runtime.supervision.supervisor import EngineMetrics, Supervisor
 from caesura.runtime.tracing.setup import tracing_of
 from caesura.runtime.whatif.replays import Replays
 from caesura.runtime.whatif.routes import whatif_routes
+from caesura.scheduler.vllm_server import VllmServer
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People
 from caesura.tools.registry import Registry

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import uvicorn
 
 from caesura.runtime.audit import AuditLog
-from caesura.runtime.engine import Engine, VllmServer
+from caesura.runtime.engine import Engine
 from caesura.runtime.journal.store import JournalStore
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits
@@ -23,6 +23,7 @@ from caesura.runtime.server.load.gate import QueueBound
 from caesura.runtime.server.responses.store import ResponseStore
 from caesura.runtime.supervision.supervisor import Supervisor
 from caesura.runtime.whatif.replays import Replays
+from caesura.scheduler.vllm_server import VllmServer
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People
 from caesura.tools.registry import Registry

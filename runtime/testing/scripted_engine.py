@@ -33,6 +33,7 @@ from caesura.intercept.calls.events import (
     TextDelta,
     TurnEnded,
 )
+from caesura.runtime.engine import NoBackend
 from caesura.runtime.errors import ContextOverflow, EngineFailed, UsageError
 from caesura.runtime.run.fold import Transcript
 from caesura.runtime.testing.script import (
@@ -387,6 +388,11 @@ class ScriptedEngine:
     def model(self) -> str:
         """The name under which the model is served."""
         return self._model
+
+    @property
+    def backend(self) -> NoBackend:
+        """It has none."""
+        return NoBackend(self._model, type(self).__name__)
 
     @property
     def context_tokens(self) -> int:

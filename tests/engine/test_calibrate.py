@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from vllm import __version__ as vllm_version
 
-from caesura.runtime.launch import calibrate, start_engine
+from caesura.runtime.launch import start_engine
 from caesura.scheduler.calibration import Calibration, CalibrationError
 from caesura.scheduler.paths import calibration_path
 from caesura.scheduler.vllm.client import launch
@@ -64,7 +64,7 @@ async def test_an_engine_goes_by_it_and_can_be_measured_again(in_cache: Calibrat
         before = await engine.command("samples")
         assert before["cost"] == in_cache.cost.to_wire()
         told: list[float] = []
-        again = await calibrate(engine, True, lambda done, what: told.append(done))
+        again = await engine.backend.measure(True, lambda done, what: told.append(done))
         assert again.steps != in_cache.steps
         assert told == sorted(told) and told[-1] == 1.0
         # Measuring leaves the engine as it was.

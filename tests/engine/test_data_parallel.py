@@ -19,7 +19,6 @@ from caesura.runtime.launch import start_engine
 from caesura.scheduler.errors import EngineFailed
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine
-from caesura.scheduler.vllm.client.measurement import adopt, measure
 from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.tools import calculator
 
@@ -169,8 +168,8 @@ async def test_control_messages_reach_every_engine_and_leave_nothing(pair: VllmE
 
 
 async def test_the_calibration_of_the_first_engine_is_taken_by_both(pair: VllmEngine) -> None:
-    calibration = await measure(pair, True, lambda done, what: None)
-    await adopt(pair, calibration)
+    calibration = await pair.measure(True, lambda done, what: None)
+    await pair.adopt(calibration)
     taken = [reply["cost"] for reply in await pair.command_all("samples")]
     assert taken[0]["out_rate"] == taken[1]["out_rate"] > 0
 

@@ -14,7 +14,7 @@ from vllm import SamplingParams
 from vllm.inputs import tokens_input
 
 from caesura.intercept.calls.events import CallFinished, TurnEnded
-from caesura.runtime.launch import start_engine, vllm_server
+from caesura.runtime.launch import start_engine
 from caesura.runtime.server import create_app
 from caesura.runtime.server.listen import listening
 from caesura.scheduler.errors import UsageError
@@ -138,7 +138,7 @@ async def optioned(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vl
 
 @asynccontextmanager
 async def served(engine: VllmEngine) -> AsyncIterator[Client]:
-    async with vllm_server(engine) as vllm:
+    async with engine.backend.server() as vllm:
         app = create_app(engine, Registry([calculator]), vllm=vllm)
         async with (
             listening(app, shutdown_timeout=1) as port,

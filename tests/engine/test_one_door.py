@@ -14,7 +14,6 @@ from openai import AsyncOpenAI
 from pydantic import BaseModel
 from vllm.v1.engine.exceptions import EngineGenerateError
 
-from caesura.runtime.launch import vllm_server
 from caesura.runtime.server import create_app
 from caesura.runtime.server.listen import listening
 from caesura.scheduler.vllm.client.engine import VllmEngine
@@ -58,7 +57,7 @@ class Door:
 
 @pytest.fixture(scope="module")
 async def door(engine: VllmEngine) -> AsyncIterator[Door]:
-    async with vllm_server(engine) as vllm:
+    async with engine.backend.server() as vllm:
         app = create_app(engine, Registry([calculator]), vllm=vllm, client_max_size=MAX_BODY_BYTES)
         async with listening(app, shutdown_timeout=1) as port:
             made = Door(f"http://127.0.0.1:{port}")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
-from caesura.runtime.launch import CPU_BLOCK_SIZE, vllm_server
+from caesura.runtime.launch import CPU_BLOCK_SIZE
 from caesura.runtime.server import create_app
 from caesura.runtime.server.listen import listening
 from caesura.scheduler.vllm.client.engine import VllmEngine
@@ -53,7 +53,7 @@ class Client:
 
 @asynccontextmanager
 async def served(engine: VllmEngine) -> AsyncIterator[Client]:
-    async with vllm_server(engine) as vllm:
+    async with engine.backend.server() as vllm:
         app = create_app(engine, Registry(), vllm=vllm)
         async with listening(app, shutdown_timeout=1) as port:
             made = Client(f"http://127.0.0.1:{port}")

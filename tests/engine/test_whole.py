@@ -16,7 +16,6 @@ from caesura.runtime.cli import demo
 from caesura.runtime.cli.demo import PRICES, QUESTIONS, REPLY, TOUR, Stop, ask_all
 from caesura.runtime.errors import UsageError
 from caesura.runtime.events import CallFinished, ToolReturned, TurnEnded
-from caesura.runtime.launch import vllm_server
 from caesura.runtime.server import create_app
 from caesura.runtime.server.listen import listening
 from caesura.scheduler.vllm.client.engine import VllmEngine
@@ -32,7 +31,7 @@ QUESTION: Any = [{"role": "user", "content": "What is 48 * 17?"}]
 @pytest.fixture
 async def client(engine: VllmEngine) -> AsyncIterator[AsyncOpenAI]:
     async with (
-        vllm_server(engine) as vllm,
+        engine.backend.server() as vllm,
         listening(create_app(engine, Registry([calculator, clock]), vllm=vllm)) as port,
         AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none") as made,
     ):

@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import pytest
-from tests.formats.speaking import Engine
 
 from caesura.intercept.calls.events import CallFinished, TextDelta, TurnEnded
 from caesura.intercept.calls.formats import TURN_FORMATS
@@ -17,6 +16,7 @@ from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.tools import Dispatcher, Registry
 from tests.formats.cases import SEARCH, TOOLS
 from tests.formats.rendering import RENDER
+from tests.formats.speaking import Engine
 from tests.formats.world import Outcome, decode, stand_in
 
 STEPS = [1, 3, 10_000]

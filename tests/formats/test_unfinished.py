@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.formats.speaking import Engine
 
 from caesura.intercept.calls.events import CallFinished, CallMalformed
 from caesura.intercept.calls.formats import TURN_FORMATS
@@ -18,6 +17,7 @@ from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.tools import Dispatcher, Registry
 from caesura.tools import tool as tool_of
 from tests.formats.rendering import RENDER, Call
+from tests.formats.speaking import Engine
 from tests.formats.world import Outcome, StandIn, decode, stand_in, tool
 
 SHELL = tool("shell", command={"type": "string"}, timeout={"type": "integer"})

@@ -1,5 +1,6 @@
 """What stands for `VllmEngine` and for vLLM's client at once, in tests of sessions and requests."""
 
+import uuid
 from collections.abc import AsyncGenerator, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +30,7 @@ class StandInHost:
         self.rendering = Rendering(renderer, media, splicer, threads)
         self.sampling: Any = self
         self.output_handler: Any = None
+        self.vllm_config: Any = SimpleNamespace(instance_id=uuid.uuid4().hex)
         self.aborted: list[str] = []
         self.restarts = 0
 

@@ -11,7 +11,7 @@ from caesura.scheduler.errors import RepeatedDeaths
 from caesura.scheduler.messages import Sampling, SessionSpec
 from caesura.scheduler.vllm.client.rendering.media import NO_MEDIA
 from caesura.scheduler.vllm.client.request import SentTurn, SurvivingRequest
-from caesura.scheduler.vllm.engine.export.exporter import listen
+from caesura.scheduler.vllm.engine.export.exporter import listeners_of
 from tests.kit.host import StandInHost, output
 
 DIES = "dies"
@@ -92,9 +92,9 @@ async def test_a_session_that_gets_on_outlives_one_that_does_not() -> None:
 
 async def test_records_tell_which_request_goes_on_for_a_lost_one() -> None:
     told: list[dict[str, Any]] = []
-    stop = listen(lambda _, records: told.extend(records))
+    engines = Engines([7, DIES], [8], [9])
+    stop = listeners_of(engines.vllm_config).listen(lambda _, records: told.extend(records))
     try:
-        engines = Engines([7, DIES], [8], [9])
         request = session(engines)
         assert await turn_of(request) == [7, 8]
         second = request.request_id

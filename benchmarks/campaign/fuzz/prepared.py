@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from caesura.scheduler.vllm.client.turns import TurnMaker
 from transformers import AutoTokenizer
 from vllm.config import StructuredOutputsConfig
 from vllm.exceptions import VLLMValidationError
@@ -15,6 +14,7 @@ from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import Message, Sampling, SessionSpec, has_media
 from caesura.scheduler.vllm.client.rendering.media import NO_MEDIA
 from caesura.scheduler.vllm.client.request import SentTurn, SurvivingRequest
+from caesura.scheduler.vllm.client.turns import TurnMaker
 from tests.scheduler.test_unknown_format import engine_with
 
 CONTEXT_TOKENS = 2048

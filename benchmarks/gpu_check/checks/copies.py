@@ -20,7 +20,6 @@ from benchmarks.handling.drive import resume_of, sampling
 from benchmarks.handling.model import WORDS
 from benchmarks.handling.workload import Segment
 from benchmarks.pairs import ratio
-from caesura.runtime.launch import calibrate
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.request import LiveRequest
 
@@ -93,7 +92,7 @@ async def check(scale: Scale, seconds: float) -> Finding:
 async def _shares(
     scale: Scale, engine: VllmEngine
 ) -> tuple[dict[str, float], list[tuple[str, ...]]]:
-    found = await calibrate(engine, quick=True, progress=lambda share, what: None)
+    found = await engine.measure(quick=True, progress=lambda share, what: None)
     plain_out, plain_in = link(torch.device("cuda" if scale.on_device else "cpu"))
     shares: dict[str, float] = {}
     rows = []

@@ -8,7 +8,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.types import Send
 
-from caesura.runtime.engine import ServerSplicing
 from caesura.runtime.run.context import Plan
 from caesura.runtime.server.api.chat_answer import (
     Answer,
@@ -34,6 +33,7 @@ from caesura.runtime.server.http.errors import JsonAnswer
 from caesura.runtime.server.http.stream import EventStream, errors_sent
 from caesura.runtime.server.keys.sender import sender_of
 from caesura.runtime.server.load.state import State
+from caesura.scheduler.vllm_server import ServerSplicing
 from caesura.tools.people import Pending
 
 

@@ -14,7 +14,6 @@ from starlette.requests import Request
 from starlette.types import Message as AsgiMessage
 from starlette.types import Send
 
-from caesura.runtime.engine import ServerSplicing
 from caesura.runtime.server.api.chat_request import ChatRequest, parse, records_of
 from caesura.runtime.server.api.delegation import Delegation
 from caesura.runtime.server.http.connection import parsed
@@ -22,6 +21,7 @@ from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.sender import Sender, sender_of
 from caesura.runtime.server.load.metrics import Metrics
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.scheduler.vllm_server import ServerSplicing
 
 DONE = b"data: [DONE]"
 KNOWN = frozenset({"role", "content", "tool_calls", "tool_call_id"})

@@ -15,7 +15,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from caesura.runtime.engine import VllmServer
 from caesura.runtime.errors import EngineFailed
 from caesura.runtime.server.api.fields import MAX_BAD_WORDS, MAX_MESSAGES, MAX_STOPS, MAX_TOOLS
 from caesura.runtime.server.http.connection import ToldOfLeaving, parsed
@@ -26,6 +25,7 @@ from caesura.runtime.server.keys.key import salted
 from caesura.runtime.server.keys.sender import Sender, sender_of, with_origin
 from caesura.runtime.server.load.gate import unavailable
 from caesura.runtime.server.load.state import State
+from caesura.scheduler.vllm_server import VllmServer
 
 MAX_DEPTH = 200
 """The most brackets within each other in a body; parsers recurse."""

@@ -23,8 +23,9 @@ from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.options import server_args
-from caesura.scheduler.vllm.client.tapped_llm import Tap, TappedLLM, tapped
+from caesura.scheduler.vllm.client.tapped_llm import Tap, TappedLLM, salted, tapped
 from caesura.scheduler.vllm.client.tool_parsers import PARSERS, register
+from caesura.scheduler.vllm_server import VllmServer
 
 logger = logging.getLogger(__name__)
 KEEP_ALIVE_SECONDS = 15
@@ -79,6 +80,25 @@ async def vllm_app(engine: VllmEngine) -> AsyncIterator[FastAPI]:
         yield app
 
 
+@asynccontextmanager
+async def served(engine: VllmEngine) -> AsyncIterator[VllmServer]:
+    """Yield vLLM's application, which its `renew` builds anew once the engine was restarted."""
+    app = RenewedApp(engine)
+    await app.renew()
+    try:
+        yield VllmServer(
+            app,
+            engine.max_characters,
+            splicing=server_splicing(engine),
+            parses_alone=parses_alone(engine),
+            renew=app.renew,
+            salted=salted,
+            tapped=tapped,
+        )
+    finally:
+        await app.aclose()
+
+
 class RenewedApp:
     """vLLM's application on an engine; after a restart of the engine it is built anew.
 
@@ -131,8 +151,8 @@ def parses_alone(engine: VllmEngine) -> bool:
     return not engine.language.formats or (bool(engine.reasoning_parser) and not splits)
 
 
-class ServerSplicing:
-    """Implements `caesura.runtime.engine.ServerSplicing` for one engine."""
+class AppSplicing:
+    """Implements `caesura.scheduler.vllm_server.ServerSplicing` for one engine."""
 
     def __init__(self, engine: VllmEngine) -> None:
         self._completed = engine.completed
@@ -168,7 +188,7 @@ class ServerSplicing:
         return tapped()
 
 
-def server_splicing(engine: VllmEngine) -> ServerSplicing | None:
+def server_splicing(engine: VllmEngine) -> AppSplicing | None:
     """Return the splicing of an engine's server, or None if its prompts cannot be replaced.
 
     vLLM's server renders gpt-oss in a way of its own. A release of vLLM may take no prompts as
@@ -179,4 +199,4 @@ def server_splicing(engine: VllmEngine) -> ServerSplicing | None:
         return None
     if HARMONY.name in engine.language.formats or not engine.rendering.splicer.enabled:
         return None
-    return ServerSplicing(engine)
+    return AppSplicing(engine)

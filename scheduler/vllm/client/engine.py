@@ -6,12 +6,12 @@ The class implements `caesura.runtime.engine.Engine`.
 import asyncio
 import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
-from caesura.scheduler.engine_options import EngineOptions
 from vllm import SamplingParams
 from vllm.exceptions import VLLMValidationError
 from vllm.inputs import tokens_input
@@ -26,6 +26,7 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from caesura.intercept.calls.formats import NAMES
 from caesura.scheduler.answers import Answers
 from caesura.scheduler.calibration import Calibration
+from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.errors import EngineFailed, UsageError, refuse_forked
 from caesura.scheduler.messages import MediaRules, Message, Sampling, SessionSpec
 from caesura.scheduler.revival import Revival
@@ -34,7 +35,7 @@ from caesura.scheduler.vllm.client.data_parallel import Routes, combined, routes
 from caesura.scheduler.vllm.client.grammar import GrammarMaker
 from caesura.scheduler.vllm.client.model_formats import named_formats, with_parser
 from caesura.scheduler.vllm.client.parsing import quiet_parsers
-from caesura.scheduler.vllm.client.process import EngineProcess, Start
+from caesura.scheduler.vllm.client.process import EngineProcess, Start, ends_of
 from caesura.scheduler.vllm.client.rendering.conversation import Rendering
 from caesura.scheduler.vllm.client.rendering.media import MediaRenderer
 from caesura.scheduler.vllm.client.rendering.mistral import MistralRenderer
@@ -44,6 +45,8 @@ from caesura.scheduler.vllm.client.rendering.threads import RenderThreads
 from caesura.scheduler.vllm.client.sampling import SamplingRules
 from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.scheduler.vllm.client.turns import Language
+from caesura.scheduler.vllm.engine.compose import settings_of
+from caesura.scheduler.vllm.engine.export.exporter import Listener, listeners_of
 from caesura.scheduler.vllm.tokenizer import (
     format_names,
     template_of,
@@ -55,6 +58,7 @@ from caesura.scheduler.vllm.wire import (
     REPORT_KEY,
     secret_to_send,
 )
+from caesura.scheduler.vllm_server import VllmServer
 
 
 class VllmEngine:
@@ -248,6 +252,66 @@ class VllmEngine:
         except EngineDeadError as error:
             raise EngineFailed(f"the engine is dead: {error}") from error
         raise EngineFailed("the scheduler did not answer; start vLLM with Caesura's scheduler")
+
+    # -- what its operator sees: this engine is its own `caesura.runtime.engine.Backend` -----------
+
+    @property
+    def backend(self) -> Self:
+        """What its operator sees of it."""
+        return self
+
+    async def measure(self, quick: bool, progress: Callable[[float, str], None]) -> Calibration:
+        """Measure the idle engine; see `caesura.scheduler.vllm.client.measurement.measure`."""
+        # A late import: few engines are measured.
+        from caesura.scheduler.vllm.client.measurement import measure
+
+        return await measure(self, quick, progress)
+
+    async def adopt(self, calibration: Calibration) -> None:
+        """Install the calibration in the schedulers of the running engine."""
+        await self.command_all({"command": "calibrate", "cost": calibration.cost.to_wire()})
+        self.calibration = calibration
+
+    def listen(self, take: Listener) -> Callable[[], None]:
+        """Call `take` with the engine's records; return what stops that."""
+        return listeners_of(self.llm.vllm_config).listen(take)
+
+    async def sizes(self) -> list[dict[str, Any]]:
+        """Return the sizes of each data-parallel engine's KV cache and steps, by rank.
+
+        The list is empty with `--disable-log-stats`, where no records are sent.
+        """
+        return await self.command_all("facts") if self.llm.log_stats else []
+
+    async def facts(self) -> dict[str, Any]:
+        """Return what a recording holds of the engine, besides its model."""
+        state, sizes, config = await self.state(), await self.command("facts"), self.llm.vllm_config
+        facts: dict[str, Any] = dict(settings_of(config).told())
+        facts |= {"handling": state["handling"], "host_blocks": state["host_blocks"]}
+        facts |= {name: sizes[name] for name in ("block_size", "most_running", "most_step_tokens")}
+        facts["total_blocks"] = state["blocks_total"]
+        facts["prefix_caching"] = bool(config.cache_config.enable_prefix_caching)
+        facts["engines"] = config.parallel_config.data_parallel_size
+        if self.calibration is not None:
+            facts["machine"] = self.calibration.device
+        return facts
+
+    async def answer(self) -> None:
+        """Return once the process has answered, between two steps; it may be busy till then."""
+        await self.llm.is_sleeping()  # any question would do; this one changes nothing
+
+    def cause_of_death(self) -> str:
+        """Return how the processes of a dead engine ended, or an empty text if not known."""
+        return ends_of(self.llm)
+
+    def server(self) -> AbstractAsyncContextManager[VllmServer]:
+        """Yield vLLM's own HTTP application on the engine."""
+        # A late import, since it loads vLLM's server.
+        from caesura.scheduler.vllm.client.api_server import served
+
+        return served(self)
+
+    # -- its process -----------------------------------------------------------------------------
 
     async def check_health(self) -> None:
         """Raise `EngineFailed` if the engine process has died."""

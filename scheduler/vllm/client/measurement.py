@@ -10,18 +10,19 @@ import random
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import date
 from math import log2
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from vllm import SamplingParams
 from vllm.exceptions import VLLMValidationError
 from vllm.inputs import tokens_input
 from vllm.sampling_params import RequestOutputKind
+from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from caesura.intercept.calls.watch import WatchPlan
@@ -29,7 +30,7 @@ from caesura.intercept.kv.costs import CostModel, Direction
 from caesura.intercept.kv.step_budget import IDLE_STEP_SECONDS
 from caesura.scheduler.calibration import Calibration, Step, fit, fit_rate
 from caesura.scheduler.errors import EngineFailed, UsageError
-from caesura.scheduler.vllm.client.engine import VllmEngine
+from caesura.scheduler.vllm.client.data_parallel import Routes
 from caesura.scheduler.vllm.client.request import LiveRequest
 from caesura.scheduler.vllm.engine.compose import identity
 from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
@@ -84,13 +85,31 @@ MIN_SIZES = 3
 PATIENCE_SECONDS = 5.0
 
 
+class Measured(Protocol):
+    """What measuring needs of an engine."""
+
+    @property
+    def llm(self) -> AsyncLLM:
+        """vLLM's client."""
+
+    tokenizer: Any
+    context_tokens: int
+
+    @property
+    def routes(self) -> Routes:
+        """Where requests go, among data-parallel engines."""
+
+    async def command(self, message: str | Mapping[str, Any]) -> dict[str, Any]:
+        """Send the scheduler a control message and return its reply."""
+
+
 class Traffic:
     """Drives one engine, the first of data-parallel ones.
 
     Every prompt is random, so the prefix cache never holds one.
     """
 
-    def __init__(self, engine: VllmEngine, seed: int = 1) -> None:
+    def __init__(self, engine: Measured, seed: int = 1) -> None:
         self.engine = engine
         self._random = random.Random(seed)
         tokenizer = engine.tokenizer
@@ -164,7 +183,7 @@ class Traffic:
 class PausedSession:
     """A session that pauses as for a tool call, at a token that it is forced to decode."""
 
-    def __init__(self, engine: VllmEngine, token: int, prompt: Sequence[int]) -> None:
+    def __init__(self, engine: Measured, token: int, prompt: Sequence[int]) -> None:
         self._token = token
         self._params = SamplingParams(
             temperature=0,
@@ -453,12 +472,12 @@ def _rate(copies: Sequence[Copy]) -> tuple[float, float, list[tuple[int, float]]
     return rate, error, points
 
 
-async def measure(engine: VllmEngine, quick: bool, progress: Progress) -> Calibration:
+async def measure(engine: Measured, quick: bool, progress: Progress) -> Calibration:
     """Return a calibration measured on an idle engine, and restore the engine's state.
 
     Of several data-parallel engines the first is measured, while the others are idle. The scheduler
-    keeps its previous cost model; `adopt` installs the new one. Raises `UsageError` for an engine
-    that cannot be measured, and `EngineFailed`.
+    keeps its previous cost model; `VllmEngine.adopt` installs the new one. Raises `UsageError` for
+    an engine that cannot be measured, and `EngineFailed`.
     """
     seconds = QUICK_SECONDS if quick else FULL_SECONDS
     share = seconds[0] / sum(seconds)
@@ -487,14 +506,8 @@ async def measure(engine: VllmEngine, quick: bool, progress: Progress) -> Calibr
         raise UsageError(f"this engine cannot be measured: {error}") from error
 
 
-async def adopt(engine: VllmEngine, calibration: Calibration) -> None:
-    """Install the calibration in the schedulers of a running engine."""
-    await engine.command_all({"command": "calibrate", "cost": calibration.cost.to_wire()})
-    engine.calibration = calibration
-
-
 def _calibration(
-    engine: VllmEngine, facts: dict[str, Any], steps: list[Step], copies: list[Copy]
+    engine: Measured, facts: dict[str, Any], steps: list[Step], copies: list[Copy]
 ) -> Calibration:
     """Return the calibration fitted to the measurements; raise `ValueError` for too few.
 
@@ -519,7 +532,7 @@ def _calibration(
 
 
 @asynccontextmanager
-async def _measured(engine: VllmEngine) -> AsyncIterator[dict[str, Any]]:
+async def _measured(engine: Measured) -> AsyncIterator[dict[str, Any]]:
     """Switch the scheduler to measuring within the context, and yield its facts."""
     llm = engine.llm
     facts = await engine.command("facts")
@@ -537,7 +550,7 @@ async def _measured(engine: VllmEngine) -> AsyncIterator[dict[str, Any]]:
         metrics[0] = counting
 
 
-async def _end(engine: VllmEngine) -> None:
+async def _end(engine: Measured) -> None:
     """Switch measuring off, once the scheduler knows that all requests have ended."""
     for _ in range(200):
         try:

@@ -43,7 +43,7 @@ from caesura.scheduler.vllm.client.rendering.conversation import Rendering
 from caesura.scheduler.vllm.client.rendering.media import NO_MEDIA, Media
 from caesura.scheduler.vllm.client.sampling import SamplingRules
 from caesura.scheduler.vllm.client.turns import Language, TurnMaker
-from caesura.scheduler.vllm.engine.export.exporter import tell
+from caesura.scheduler.vllm.engine.export.exporter import listeners_of
 from caesura.scheduler.vllm.wire import REPLAYED_KEY
 
 logger = logging.getLogger(__name__)
@@ -353,7 +353,8 @@ class SurvivingRequest:
         if live is None or appended is None:
             self._begin(turn)
             if died and before is not None and self.request_id is not None:
-                tell(0, [ContinuedRecord(self.request_id, before, self._sent, sent).entry()])
+                record = ContinuedRecord(self.request_id, before, self._sent, sent)
+                listeners_of(self._host.llm.vllm_config).tell(0, [record.entry()])
         else:
             self._resumes = True
             live.push(appended, turn.params)

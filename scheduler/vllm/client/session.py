@@ -12,9 +12,6 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mappin
 from dataclasses import dataclass, field
 from typing import Literal
 
-from caesura.scheduler.vllm.client.rendering.conversation import Appended, Conversation, Said
-from caesura.scheduler.vllm.client.turns import TurnMaker
-
 from caesura.intercept.calls.events import (
     CallFinished,
     CallMalformed,
@@ -29,6 +26,7 @@ from caesura.scheduler.messages import Message, Sampling, SessionSpec, has_media
 from caesura.scheduler.session_log import LoggedTurn, SessionLog, TurnOutcome
 from caesura.scheduler.vllm.client.parsing.reader import TurnReader
 from caesura.scheduler.vllm.client.parsing.shown import ShownLogprobs
+from caesura.scheduler.vllm.client.rendering.conversation import Appended, Conversation, Said
 from caesura.scheduler.vllm.client.rendering.media import NO_MEDIA
 from caesura.scheduler.vllm.client.rendering.tokens import ReplayedText, TokenText
 from caesura.scheduler.vllm.client.request import Host, SentTurn, SurvivingRequest
@@ -39,6 +37,7 @@ from caesura.scheduler.vllm.client.turn_log import (
     outcome_of,
     piece_of,
 )
+from caesura.scheduler.vllm.client.turns import TurnMaker
 
 logger = logging.getLogger(__name__)
 

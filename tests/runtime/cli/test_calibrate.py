@@ -2,12 +2,11 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from caesura.scheduler.engine_options import EngineOptions
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -16,11 +15,12 @@ from caesura.runtime import launch
 from caesura.runtime.cli import calibrate, doctor
 from caesura.runtime.cli import serve as serving
 from caesura.runtime.cli.app import app
-from caesura.runtime.engine import Engine
+from caesura.runtime.engine import Engine, NoBackend
 from caesura.runtime.errors import EngineFailed, UsageError
 from caesura.runtime.server.keys.key import tenant_of
 from caesura.runtime.testing import ScriptedEngine
 from caesura.scheduler.calibration import Calibration, CalibrationError
+from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.paths import calibration_directory, pauses_path
 
 FOUND = Calibration(
@@ -56,23 +56,18 @@ class Started:
         monkeypatch.setattr(serving, "engine_on", self.engine_on)
         monkeypatch.setattr(calibrate, "measure_shown", self.measure)
         monkeypatch.setattr(serving, "measure_shown", self.measure)
-        monkeypatch.setattr(serving, "adopt", self.adopt)
-        monkeypatch.setattr(serving, "calibration_of", lambda engine: self.known)
         monkeypatch.setattr(serving, "serve", self.serve)
 
     @asynccontextmanager
     async def engine_on(self, options: EngineOptions) -> AsyncIterator[Engine]:
         self.options = options
-        yield ScriptedEngine()
+        yield Calibrated(self)
 
     async def measure(self, engine: Engine, quick: bool) -> Calibration:
         self.measured.append(quick)
         if self.refusal is not None:
             raise self.refusal
         return FOUND
-
-    async def adopt(self, engine: Engine, found: Calibration) -> None:
-        self.adopted.append(found)
 
     async def serve(self, *_: object, **__: object) -> None:
         self.served = True
@@ -89,6 +84,30 @@ def invoke(*arguments: str | Path) -> tuple[int, str]:
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, " ".join(result.output.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Backend(NoBackend):
+    started: Started
+
+    @property
+    def calibration(self) -> Calibration | None:
+        return self.started.known
+
+    async def adopt(self, calibration: Calibration) -> None:
+        self.started.adopted.append(calibration)
+
+
+class Calibrated(ScriptedEngine):
+    """An engine whose calibration a test knows, and which may be given another."""
+
+    def __init__(self, started: Started) -> None:
+        super().__init__()
+        self._backend = Backend("scripted", "Calibrated", started)
+
+    @property
+    def backend(self) -> Backend:
+        return self._backend
 
 
 def default_file() -> Path:
@@ -259,9 +278,9 @@ def test_a_mismatch_is_the_command_lines_mistake(
 
 async def test_only_engines_in_vllm_are_measured() -> None:
     with pytest.raises(UsageError, match="does not run in vLLM"):
-        await launch.calibrate(ScriptedEngine(), True, lambda done, what: None)
+        await ScriptedEngine().backend.measure(True, lambda done, what: None)
     with pytest.raises(UsageError, match="does not run in vLLM"):
-        launch.calibration_of(ScriptedEngine())
+        _ = ScriptedEngine().backend.calibration
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from caesura.runtime.engine import VllmServer
 from caesura.runtime.testing import call, calls
+from caesura.scheduler.vllm_server import VllmServer
 
 FOLDER = Path(__file__).parent / "agents"
 FILES = "README.md\nsrc"

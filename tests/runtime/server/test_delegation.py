@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from caesura.runtime.engine import VllmServer
 from caesura.runtime.testing import ScriptedEngine
 from caesura.scheduler.messages import MediaRules
+from caesura.scheduler.vllm_server import VllmServer
 from tests.runtime.server.conftest import MODEL
 from tests.tools.net.sites import site
 

@@ -7,8 +7,8 @@ import pytest
 from fastapi import FastAPI, Request
 from vllm.entrypoints.serve.utils.api_utils import with_cancellation
 
-from caesura.runtime.engine import VllmServer
 from caesura.runtime.testing import ScriptedEngine, call
+from caesura.scheduler.vllm_server import VllmServer
 
 LEFT = '{route="/v1/chat/completions",status="499"} 1.0'
 

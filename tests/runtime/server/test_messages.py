@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from starlette.responses import JSONResponse
 
-from caesura.runtime.engine import VllmServer
 from caesura.runtime.errors import ContextOverflow, EngineFailed
 from caesura.runtime.testing import (
     Calls,
@@ -21,6 +20,7 @@ from caesura.runtime.testing import (
     think,
 )
 from caesura.scheduler.messages import CallRule, TextFormat
+from caesura.scheduler.vllm_server import VllmServer
 from caesura.tools.people import People, with_approval
 from tests.runtime.server.test_follow_ups import counted
 

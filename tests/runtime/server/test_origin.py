@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from caesura.runtime.engine import VllmServer
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.access import Door
@@ -14,6 +13,7 @@ from caesura.runtime.server.keys.key import tenant_of
 from caesura.runtime.server.keys.sender import Sender, with_origin
 from caesura.runtime.testing import ScriptedEngine
 from caesura.scheduler.programs import Origin
+from caesura.scheduler.vllm_server import VllmServer
 
 from .test_delegation import Behind
 

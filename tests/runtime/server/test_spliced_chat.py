@@ -11,10 +11,10 @@ from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from caesura.intercept.calls.events import FollowUpReport
-from caesura.runtime.engine import VllmServer
 from caesura.runtime.server.api.chat_spliced import streamed_answer, whole_answer
 from caesura.scheduler.answers import Answers, FollowUp, history_of, length_up_to_answer
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.scheduler.vllm_server import VllmServer
 
 USER = {"role": "user", "content": "Hello"}
 NEXT = {"role": "user", "content": "And now?"}

@@ -11,7 +11,6 @@ import aiohttp
 import pytest
 from starlette.responses import JSONResponse
 
-from caesura.runtime.engine import VllmServer
 from caesura.runtime.errors import EngineFailed
 from caesura.runtime.server import serve
 from caesura.runtime.server.about import loading_app
@@ -20,6 +19,7 @@ from caesura.runtime.server.http.sockets import SocketLimits
 from caesura.runtime.supervision.readiness import Phase, Readiness
 from caesura.runtime.supervision.supervisor import EngineLost, RestartRules, Supervisor
 from caesura.runtime.testing import ScriptedEngine, call
+from caesura.scheduler.vllm_server import VllmServer
 from caesura.tools.people import People, with_approval
 from caesura.tools.registry import Registry
 from caesura.tools.tool import Tool, tool

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from vllm.config import VllmConfig
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
     KVConnectorPromMetrics,
     KVConnectorStats,
@@ -25,37 +26,52 @@ logger = logging.getLogger(__name__)
 Listener = Callable[[int, list[dict[str, Any]]], None]
 """Callback that receives the engine's data-parallel rank and its records, oldest first."""
 
-_LISTENERS: dict[object, Listener] = {}
 
-_FAILED: set[object] = set()
+class Listeners:
+    """Those who receive the records of one engine."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[object, Listener] = {}
+        self._failed: set[object] = set()
+
+    def listen(self, callback: Listener) -> Callable[[], None]:
+        """Call `callback` with the engine's records; return a function that stops it.
+
+        The callback runs in the thread in which vLLM logs its statistics, in a server that of the
+        event loop. So it must not block, and it must not change the records. The first error that
+        it raises is logged, and all are ignored.
+        """
+        key = object()
+        self._listeners[key] = callback
+
+        def stop() -> None:
+            self._listeners.pop(key, None)
+            self._failed.discard(key)
+
+        return stop
+
+    def tell(self, engine_idx: int, records: list[dict[str, Any]]) -> None:
+        """Pass records to all listeners."""
+        for key, callback in list(self._listeners.items()):
+            try:
+                callback(engine_idx, records)
+            except Exception:
+                if key not in self._failed:
+                    self._failed.add(key)
+                    logger.exception(
+                        "a listener of the scheduler's records failed; it stays attached"
+                    )
 
 
-def listen(callback: Listener) -> Callable[[], None]:
-    """Call `callback` with the records of every engine of this process; return a stop function.
+_LISTENERS: dict[str, Listeners] = {}
 
-    The callback runs in the thread in which vLLM logs its statistics, in a server that of the
-    event loop. So it must not block, and it must not change the records. The first error that it
-    raises is logged, and all are ignored.
+
+def listeners_of(vllm_config: VllmConfig) -> Listeners:
+    """Return the listeners of an engine, which stay when it is started again.
+
+    vLLM makes the exporter itself, so the two find each other by the id of the configuration.
     """
-    key = object()
-    _LISTENERS[key] = callback
-
-    def stop() -> None:
-        _LISTENERS.pop(key, None)
-        _FAILED.discard(key)
-
-    return stop
-
-
-def tell(engine_idx: int, records: list[dict[str, Any]]) -> None:
-    """Pass records to all listeners."""
-    for key, callback in list(_LISTENERS.items()):
-        try:
-            callback(engine_idx, records)
-        except Exception:
-            if key not in _FAILED:
-                _FAILED.add(key)
-                logger.exception("a listener of the scheduler's records failed; it stays attached")
+    return _LISTENERS.setdefault(vllm_config.instance_id, Listeners())
 
 
 @dataclass
@@ -132,6 +148,7 @@ class RecordExporter(KVConnectorPromMetrics):
     ) -> None:
         super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)
         self._labels = per_engine_labelvalues
+        self._listeners = listeners_of(vllm_config)
         kinds = (self._counter_cls, self._gauge_cls)
         self._kv = KVMetrics(self._metric, *kinds, self._histogram_cls, labelnames)
         self._predictions = PredictionMetrics(self._metric, *kinds, labelnames)
@@ -148,7 +165,7 @@ class RecordExporter(KVConnectorPromMetrics):
         """Pass on an engine's records."""
         records = transfer_stats_data.get("records", ())
         if records:
-            tell(engine_idx, list(records))
+            self._listeners.tell(engine_idx, list(records))
         for entry in records:
             record = parse(entry)
             self._kv.take(record, self._labels[engine_idx])

@@ -3,9 +3,9 @@
 import asyncio
 from contextlib import contextmanager
 
-from caesura.runtime.engine import VllmServer
 from caesura.runtime.server.keys.key import Key, salted, tenant_of
 from caesura.runtime.testing import ScriptedEngine, call
+from caesura.scheduler.vllm_server import VllmServer
 from caesura.tools.people import People, with_approval
 from tests.runtime.server.conftest import MODEL
 from tests.runtime.server.test_delegation import Behind

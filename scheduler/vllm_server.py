@@ -1,0 +1,62 @@
+"""vLLM's own HTTP application on an engine, as the server in front of it sees it."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from caesura.scheduler.answers import FollowUp
+from caesura.scheduler.messages import Message, Sampling, SessionSpec
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+
+class TokenTap(Protocol):
+    """The tokens of a request that vLLM's server answers."""
+
+    tokens: list[int]
+    """The prompt, and what the model sampled."""
+    requests: int
+    """How many requests were sent to the engine; with more than one, `tokens` are mixed."""
+
+
+class ServerSplicing(Protocol):
+    """Splicing for requests that vLLM's own server answers."""
+
+    async def follow_up(
+        self, messages: Sequence[Message], spec: SessionSpec, sampling: Sampling
+    ) -> FollowUp | None:
+        """Return the prompt of a conversation, or None if nothing in it follows an answer."""
+        ...
+
+    async def remember(
+        self, messages: Sequence[Message], spec: SessionSpec, tokens: Sequence[int]
+    ) -> None:
+        """Keep the tokens of a conversation; the last of the messages is its answer."""
+        ...
+
+    def tapped(self) -> AbstractContextManager[TokenTap]:
+        """Follow the tokens of the request that the context sends to vLLM's server."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class VllmServer:
+    """vLLM's own HTTP application on an engine."""
+
+    app: "ASGIApp"
+    max_characters: int | None
+    """A text of more characters does not fit the context window; None if that is not known."""
+    splicing: ServerSplicing | None = None
+    """None if the follow-ups of chat completions are always rendered."""
+    parses_alone: bool = False
+    """Whether it alone can read the model's answers: calls of another format, or thinking."""
+    listens: bool = False
+    """Whether it is the server that listens, and answers for models, health and metrics."""
+    renew: Callable[[], Awaitable[None]] | None = None
+    """Builds the application anew on an engine that was started again."""
+    salted: Callable[[Callable[[str | None], str]], AbstractContextManager[None]] | None = None
+    """Makes the salts of requests that a context sends, from the salts that their clients chose."""
+    tapped: Callable[[], AbstractContextManager[TokenTap]] | None = None
+    """Follows the tokens of the requests that a context sends."""
