@@ -88,7 +88,7 @@ class Gauge:
         if self._manager is not None and (whose or levels.queued):
             paused_kvs = self._manager.paused_kvs
             levels.queued_blocks = sum([one.resident for one in paused_kvs.returned.values()])
-            levels.paused_blocks = paused_kvs.resident - levels.queued_blocks
+            levels.paused_blocks = paused_kvs.counts.resident - levels.queued_blocks
         return levels
 
     @property

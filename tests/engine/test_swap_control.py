@@ -91,7 +91,7 @@ def until_swapped(core: Core) -> None:
     scheduler.has_requests = lambda: True  # an engine in which all are paused would not step
     for _ in range(3000):
         core.idle(1)
-        held = any(manager.blocks.of(kv) for kv in manager.paused_kvs.values())
+        held = any(manager.paused_kvs.blocks.of(kv) for kv in manager.paused_kvs.values())
         if not held and not manager.planner.busy:
             break
     else:

@@ -40,7 +40,7 @@ def check_states(scheduler: Any) -> None:
     running = {request.request_id for request in scheduler.running}
     paused_kvs = scheduler.parts.manager.paused_kvs
     pauses = scheduler.parts.pauses.open
-    assert set(pauses) == {key for key, one in paused_kvs.items() if one.pause is not None}
+    assert set(pauses) == {one.key for one in paused_kvs.values() if one.pause is not None}
     for request_id, pause in pauses.items():
         request = scheduler.requests[request_id]
         assert request_id not in running
@@ -57,12 +57,15 @@ def check_collections(scheduler: Any) -> None:
     """What is kept of all paused KV, so that no step searches it, is what a search would find."""
     paused_kvs = scheduler.parts.manager.paused_kvs
     every = list(paused_kvs.values())
-    blocks = scheduler.parts.manager.blocks
-    assert paused_kvs.resident == sum(kv.resident for kv in every)
+    blocks = scheduler.parts.manager.paused_kvs.blocks
+    counts = paused_kvs.counts
+    assert counts.requests == len(every)
+    assert counts.resident == sum(kv.resident for kv in every)
+    assert counts.partial == sum(kv.partial for kv in every)
     assert set(paused_kvs.returned) == {kv.key for kv in every if kv.returned}
     assert set(paused_kvs.retained) == {kv.key for kv in every if kv.pause is None}
     holding = {kv.key for kv in every if blocks.of(kv)}
-    assert holding <= set(paused_kvs.holding) <= set(paused_kvs)
+    assert holding <= set(paused_kvs.holding) <= {kv.key for kv in every}
     places = [kv.number for kv in paused_kvs.holding.values()]
     assert places == sorted(places)
     to_copy = [kv.key for kv in paused_kvs.to_copy()]

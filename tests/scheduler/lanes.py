@@ -102,9 +102,10 @@ def check_lanes(world: World) -> None:
     """Every request, and every one whose KV is kept for a follow-up, is in the state it is in."""
     scheduler = world.scheduler
     seen, manager = replay(world), scheduler.parts.manager
-    assert seen.open == {(key, one.opening.record.at) for key, one in manager.paused_kvs.items()}
+    paused_kvs = list(manager.paused_kvs.values())
+    assert seen.open == {(one.key, one.opening.record.at) for one in paused_kvs}
     requests = {r.request_id for r in scheduler.requests.values() if not r.is_finished()}
-    kept = {k for k, h in manager.paused_kvs.items() if h.pause is None and h.follow_up is None}
+    kept = {one.key for one in paused_kvs if one.pause is None and one.follow_up is None}
     alive = seen.alive()
     assert set(alive) == requests | kept
     for row in alive.values():
@@ -149,7 +150,7 @@ def settled(scheduler: Any, kv: PausedKV) -> bool:
 def whereabouts(scheduler: Any, kv: PausedKV) -> tuple[str, int]:
     """Look up where the KV is, block by block: the state, and the blocks that are only hosted."""
     manager = scheduler.parts.manager
-    present, hosted = len(manager.blocks.of(kv)), 0
+    present, hosted = len(manager.paused_kvs.blocks.of(kv)), 0
     for key in kv.keys[present:]:
         if manager.planner.store.slot_of(key) is None:
             break

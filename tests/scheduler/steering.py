@@ -74,7 +74,7 @@ def swap_out(world: World, *sessions: Session) -> None:
     manager = world.scheduler.parts.manager
     paused_kvs = [manager.paused_kvs[session.request_id] for session in sessions]
     choose(world, **{session.request_id: "swap" for session in sessions})
-    step_until(world, lambda: not any(manager.blocks.of(one) for one in paused_kvs))
+    step_until(world, lambda: not any(manager.paused_kvs.blocks.of(one) for one in paused_kvs))
     step_until(world, lambda: not manager.planner.busy)
     evict(world)
     choose(world)

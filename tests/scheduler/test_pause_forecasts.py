@@ -21,7 +21,7 @@ def expect(world: World, request: Any, seconds: Any) -> dict[str, Any]:
 
 def resident(world: World, name: str) -> int:
     kv = world.parts.manager.paused_kvs[name]
-    return len(world.parts.manager.blocks.of(kv))
+    return len(world.parts.manager.paused_kvs.blocks.of(kv))
 
 
 @pytest.mark.parametrize("long_first", [True, False])

@@ -34,7 +34,7 @@ def paused(world: World, name: str, start: int, hint: PauseHint | None) -> Sessi
 
 def resident(world: World, name: str) -> int:
     kv = world.scheduler.parts.manager.paused_kvs[name]
-    return len(world.scheduler.parts.manager.blocks.of(kv))
+    return len(world.scheduler.parts.manager.paused_kvs.blocks.of(kv))
 
 
 def settle_copies(world: World) -> None:

@@ -65,7 +65,7 @@ def first_chunk(world: World, session: Session) -> int:
 
 def retained(world: World) -> dict[str, Any]:
     paused_kvs = world.scheduler.parts.manager.paused_kvs
-    return {key: kv for key, kv in paused_kvs.items() if kv.pause is None}
+    return {kv.key: kv for kv in paused_kvs.values() if kv.pause is None}
 
 
 def ends_well(world: World) -> None:

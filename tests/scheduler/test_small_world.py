@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedBlocks
+from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedBlocks
 
 from .invariants import check_all, check_rest, held_to_budget, said_as_planned
 from .world import World, make_scheduler
@@ -219,6 +219,6 @@ def test_every_order_of_more_events(options: dict[str, Any], steps: int) -> None
 
 def test_control_a_lost_block_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The exploration can fail: paused KV that is never given back."""
-    monkeypatch.setattr(PausedBlocks, "forget", lambda self, kv: None)
+    monkeypatch.setattr(PausedBlocks, "give_up", lambda self, kv: None)
     with pytest.raises(AssertionError, match="after"):
         explore(4, steps=PAUSED, budget=1, depth=0, handling="swap")

@@ -14,11 +14,13 @@ each holds blocks, and none can get the rest.
 from vllm.v1.request import Request
 
 from caesura.scheduler.vllm.engine.kv.manager import PausedKVManager
+from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs
 from caesura.scheduler.vllm.engine.kv.reclaim import Reclaimer
 from caesura.scheduler.vllm.engine.port import EngineState, Queue
 from caesura.scheduler.vllm.engine.port.requests import waits_for_tool
 from caesura.scheduler.vllm.engine.sessions.recorder import Lack, Recorder
 from caesura.scheduler.vllm.engine.swap.host import keys_of
+from caesura.scheduler.vllm.engine.swap.planner import SwapPlanner
 from caesura.scheduler.vllm.engine.waiting_queue import WaitingQueue
 
 
@@ -68,12 +70,16 @@ class StepAdmission:
         self,
         port: EngineState,
         manager: PausedKVManager,
+        paused_kvs: PausedKVs,
+        planner: SwapPlanner | None,
         queue: WaitingQueue,
         reclaim: Reclaimer,
         recorder: Recorder,
     ) -> None:
         self.port = port
         self.manager = manager
+        self.paused_kvs = paused_kvs
+        self._planner = planner
         self.queue = queue
         self.reclaim = reclaim
         self.recorder = recorder
@@ -87,12 +93,12 @@ class StepAdmission:
         runner slots of paused requests.
         """
         port, manager = self.port, self.manager
-        if not (manager.paused_kvs or port.anything_queued()) or port.admits_nothing():
+        if not (self.paused_kvs or port.anything_queued()) or port.admits_nothing():
             return
         free = port.blocks.free()
         blocks, tokens = port.running_demand(free)
         ready = self.queue.ready()
-        if blocks > free and manager.paused_kvs:
+        if blocks > free and self.paused_kvs:
             free += self.reclaim.from_paused(blocks - free, True, "running")
             if blocks > free:
                 free += self.reclaim.from_returned(ready, blocks - free, "running")
@@ -115,7 +121,7 @@ class StepAdmission:
 
     def loads_over_steps(self, request: Request, computed: int) -> bool:
         """Return whether a request would wait for KV from the host, with blocks allocated to it."""
-        planner = self.manager.planner
+        planner = self._planner
         if planner is None or not planner.loads_pay:
             return False
         keys = keys_of(request, (request.num_tokens - 1) // self.port.block_size)
@@ -205,7 +211,7 @@ class _Choice:
 
     def _make_room(self, request: Request, needed: int) -> None:
         """Reclaim blocks to admit a waiting request."""
-        step, paused_kvs = self._step, self._step.manager.paused_kvs
+        step, paused_kvs = self._step, self._step.paused_kvs
         if not paused_kvs:
             return
         short = needed - self._free

@@ -37,18 +37,18 @@ from caesura.scheduler.vllm.engine.control import Commands, ControlPort, EngineC
 from caesura.scheduler.vllm.engine.export.writer import Entry, RecordWriter
 from caesura.scheduler.vllm.engine.follow_ups import FollowUps
 from caesura.scheduler.vllm.engine.kv.manager import PausedKVManager
+from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedBlocks, PausedCounts, PausedKVs
 from caesura.scheduler.vllm.engine.kv.reclaim import Reclaimer
 from caesura.scheduler.vllm.engine.pauses import Pauses
 from caesura.scheduler.vllm.engine.port import EngineState, engine_state_of
 from caesura.scheduler.vllm.engine.port.grammars import TurnGrammars
 from caesura.scheduler.vllm.engine.sessions.history_file import HistoryFile, file_of_engine
-from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKVs
 from caesura.scheduler.vllm.engine.sessions.recorder import Recorder
 from caesura.scheduler.vllm.engine.sessions.session import Clock
 from caesura.scheduler.vllm.engine.sessions.sessions import Contents, Sessions, TokenContents
 from caesura.scheduler.vllm.engine.steps import Chunking, StepCosts
 from caesura.scheduler.vllm.engine.swap.planner import SwapPlanner
-from caesura.scheduler.vllm.engine.waiting_queue import Shares, WaitingQueue
+from caesura.scheduler.vllm.engine.waiting_queue import QueueOrder, Shares, WaitingQueue
 from caesura.scheduler.vllm.orphan import end_with_parent
 
 logger = logging.getLogger(__name__)
@@ -98,6 +98,7 @@ class Parts:
     stops: CallStops
     grammars: TurnGrammars
     sessions: Sessions
+    paused_kvs: PausedKVs
     manager: PausedKVManager
     chunking: Chunking
     step_costs: StepCosts
@@ -128,25 +129,38 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
     calibration = calibration_of(config)
     measured = given.cost or (calibration.cost if calibration is not None else None)
     costs = CostTracker(*with_link(measured or PRIOR, planner))
-    paused_kvs = PausedKVs()
-    recorder = _recorder(port, settings, given, paused_kvs, planner)
+    counts = PausedCounts()
+    recorder = _recorder(port, settings, given, counts, planner)
     detector = CallDetector(config, given.vocabulary, given.formats, settings.formats)
     sessions = _sessions(config, settings, given, recorder, detector)
+    store = planner.store if planner is not None else None
+    paused_kvs = PausedKVs(PausedBlocks(port, store), recorder, counts)
     manager = PausedKVManager(port, settings, costs, sessions, recorder, paused_kvs, planner)
     stops = CallStops(detector)
     step_tokens = StepTokens(settings.chunk, settings.chunk_saturations, settings.long_step_decodes)
-    chunking = Chunking(port, costs, manager.views, paused_kvs, step_tokens, measured is not None)
+    chunking = Chunking(port, costs, paused_kvs, step_tokens, measured is not None)
     step_costs = StepCosts(port, costs, chunking, recorder)
     ranking = make_ranking(settings.ranking)
     slo = Slo.parse(settings.slo) if settings.slo is not None else None
     fair = settings.fair == "tenant"
     shares = Shares(port, sessions, Accounts(settings.weights)) if fair else None
-    rules = settings.step_rules
-    queue = WaitingQueue(port, sessions, manager, costs, clock, ranking, rules, slo, shares)
-    reclaim = Reclaimer(port, manager, clock)
-    pauses = Pauses(port, manager, sessions, chunking, detector, clock)
+    order = QueueOrder(ranking, settings.step_rules, slo, shares)
+    queue = WaitingQueue(port, sessions, paused_kvs, manager.views, clock, order)
+    reclaim = Reclaimer(port, manager, paused_kvs, clock)
+    pauses = Pauses(port, manager, paused_kvs, sessions, chunking, detector, clock)
     engine = EngineControl(
-        port, manager, pauses, stops, sessions, recorder, chunking, step_costs, costs, clock
+        port=port,
+        manager=manager,
+        paused_kvs=paused_kvs,
+        planner=planner,
+        pauses=pauses,
+        stops=stops,
+        sessions=sessions,
+        recorder=recorder,
+        chunking=chunking,
+        step_costs=step_costs,
+        costs=costs,
+        clock=clock,
     )
     workers = config.parallel_config.world_size
     commands = Commands(engine, scheduler.kv_cache_config, workers)
@@ -159,15 +173,18 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
         stops=stops,
         grammars=TurnGrammars(),
         sessions=sessions,
+        paused_kvs=paused_kvs,
         manager=manager,
         chunking=chunking,
         step_costs=step_costs,
         queue=queue,
         shares=shares,
         reclaim=reclaim,
-        admission=StepAdmission(port, manager, queue, reclaim, recorder),
+        admission=StepAdmission(port, manager, paused_kvs, planner, queue, reclaim, recorder),
         pauses=pauses,
-        follow_ups=FollowUps(port, manager, sessions, detector, clock, settings.retention),
+        follow_ups=FollowUps(
+            port, manager, paused_kvs, sessions, detector, clock, settings.retention
+        ),
         control=ControlPort(commands),
         engine=engine,
         commands=commands,
@@ -190,7 +207,7 @@ def _recorder(
     port: EngineState,
     settings: Settings,
     given: Dependencies,
-    paused_kvs: PausedKVs,
+    paused: PausedCounts,
     planner: SwapPlanner | None,
 ) -> Recorder:
     outbox = given.outbox
@@ -199,7 +216,7 @@ def _recorder(
         outbox = connector.outbox if isinstance(connector, CaesuraConnector) else None
     if outbox is None:
         return given.recorder or Recorder()
-    return RecordWriter(port, outbox, paused_kvs, planner, given.wall, given.clock)
+    return RecordWriter(port, outbox, paused, planner, given.wall, given.clock)
 
 
 def _sessions(

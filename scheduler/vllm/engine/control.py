@@ -21,6 +21,7 @@ from caesura.intercept.kv.views import Handling
 from caesura.intercept.pause_hints import MAX_SECONDS
 from caesura.scheduler.vllm.engine.calls import CallStops
 from caesura.scheduler.vllm.engine.kv.manager import PausedKVManager
+from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs
 from caesura.scheduler.vllm.engine.pauses import Pauses
 from caesura.scheduler.vllm.engine.port import EngineState
 from caesura.scheduler.vllm.engine.port.blocks import ids_of, real_ids
@@ -54,6 +55,8 @@ class EngineControl:
 
     port: EngineState
     manager: PausedKVManager
+    paused_kvs: PausedKVs
+    planner: SwapPlanner | None
     pauses: Pauses
     stops: CallStops
     sessions: Sessions
@@ -70,7 +73,7 @@ class EngineControl:
         `lost_blocks` have no owner although the pool counts them as used; it is 0 unless there is a
         bug or another KV connector holds blocks of finished requests.
         """
-        pool, planner = self.port.blocks, self.manager.planner
+        pool, planner = self.port.blocks, self.planner
         prompts = self.sessions.prompts
         pauses = self.pauses.open.values()
         owned = self._blocks_by_owner()
@@ -81,7 +84,7 @@ class EngineControl:
             "paused_held": sum(p.held for p in pauses if p.state is State.PAUSED),
             "paused_dropped": sum(not p.held for p in pauses if p.state is State.PAUSED),
             "resuming": sum(p.state is State.RESUMING for p in pauses),
-            "retained": len(self.manager.paused_kvs) - len(pauses),
+            "retained": len(self.paused_kvs) - len(pauses),
             "closing": len(self.stops.closing),
             "watched": len(self.stops.watches),
             "handling": self.manager.handling.name,
@@ -103,16 +106,16 @@ class EngineControl:
             owner = "running" if request_id in running else "waiting"
             owner = "paused" if request_id in self.pauses.open else owner
             owned[owner] |= real_ids(self.port.blocks_of(request_id))
-        for kv in self.manager.paused_kvs.values():
+        for kv in self.paused_kvs.values():
             owned["paused"] |= real_ids(kv.detached or ())
-        if self.manager.planner is not None:
-            owned["copying"].update(ids_of(self.manager.planner.blocks_in_flight()))
+        if self.planner is not None:
+            owned["copying"].update(ids_of(self.planner.blocks_in_flight()))
         owned["fenced"] |= real_ids(self.port.blocks_given_back())
         return owned
 
     def facts(self, kv_cache_config: KVCacheConfig, workers: int) -> dict[str, Any]:
         """Return the sizes of the KV cache of all `workers`, of the host and of a step."""
-        port, planner = self.port, self.manager.planner
+        port, planner = self.port, self.planner
         try:
             bytes_per_block = block_bytes(kv_cache_config)
         except SwapUnavailable:
@@ -138,7 +141,7 @@ class EngineControl:
         """
         steps = [list(step) for step in self.step_costs.samples]
         self.step_costs.samples.clear()
-        planner = self.manager.planner
+        planner = self.planner
         return {
             "steps": steps,
             "copies": [] if planner is None else [list(copied) for copied in planner.copied],
@@ -148,7 +151,7 @@ class EngineControl:
 
     def go_by(self, cost: CostModel) -> CostModel:
         """Install a measured cost model, which the scheduler corrects from now on; return it."""
-        cost, guessed = with_link(cost, self.manager.planner)
+        cost, guessed = with_link(cost, self.planner)
         self.chunking.measured = True
         # The tracker is changed in place, since all policies hold a reference to it.
         self.costs.restart(cost, guessed)

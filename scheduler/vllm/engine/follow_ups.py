@@ -11,6 +11,7 @@ from vllm.v1.request import Request
 from caesura.intercept.calls.watch import Watch
 from caesura.scheduler.vllm.engine.calls import CallDetector, FoundCall
 from caesura.scheduler.vllm.engine.kv.manager import PausedKVManager
+from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs
 from caesura.scheduler.vllm.engine.port import EngineState
 from caesura.scheduler.vllm.engine.port.blocks import Block, findable_prefix
 from caesura.scheduler.vllm.engine.port.requests import (
@@ -31,6 +32,7 @@ class FollowUps:
         self,
         port: EngineState,
         manager: PausedKVManager,
+        paused_kvs: PausedKVs,
         sessions: Sessions,
         detector: CallDetector,
         clock: Clock,
@@ -39,6 +41,7 @@ class FollowUps:
         """Create it; KV is retained for `seconds`, and not at all with 0."""
         self._port = port
         self._manager = manager
+        self._paused_kvs = paused_kvs
         self._sessions = sessions
         self._detector = detector
         self._clock = clock
@@ -52,7 +55,7 @@ class FollowUps:
         follow_up_of = self._expected.pop(request.request_id, None)
         if follow_up_of is not None:
             self._close(follow_up_of)
-        paused = self._manager.paused_kvs.get(request.request_id)
+        paused = self._paused_kvs.get(request.request_id)
         if paused is not None and has_stopped(request):
             self._take_over(request, paused)
             self._sessions.leaves(request)
@@ -68,7 +71,7 @@ class FollowUps:
         """Return the call for the client with which the request ended, or None."""
         if not has_stopped(request) or not self.enabled:
             return None
-        if request.request_id in self._manager.paused_kvs or not request.output_token_ids:
+        if request.request_id in self._paused_kvs or not request.output_token_ids:
             return None
         return self._detector.called(request, watch)
 
@@ -81,7 +84,7 @@ class FollowUps:
         # The blocks are counted now, while only the request holds them, before it frees them.
         kv.detached = blocks
         manager.note(kv, kv.since)
-        manager.blocks.retain(kv)
+        self._paused_kvs.blocks.reference(kv)
         self._list(kv)
 
     def _take_over(self, request: Request, kv: PausedKV) -> None:
@@ -90,11 +93,9 @@ class FollowUps:
             blocks = self._findable_blocks(request)
             if blocks:
                 kv.detached = blocks
-                self._manager.blocks.retain(kv)
+                self._paused_kvs.blocks.reference(kv)
         if kv.detached:
-            kv.pause, kv.stale = None, True
-            self._manager.paused_kvs.is_retained(kv)
-            self._manager.paused_kvs.outdated(kv)
+            self._paused_kvs.retain(kv)
             self._list(kv)
 
     def _findable_blocks(self, request: Request) -> list[Block]:
@@ -120,7 +121,7 @@ class FollowUps:
         for key in reversed(request.block_hashes):
             kv = self._by_key.get(key)
             if kv is not None and kv.follow_up is None and _follows(request, kv):
-                if kv.key not in self._manager.paused_kvs:
+                if kv.key not in self._paused_kvs:
                     self._unlist(kv)
                     continue
                 kv.follow_up = request.request_id
@@ -146,9 +147,9 @@ class FollowUps:
                     shared = kv.shared_blocks(request) * self._port.block_size
                     kv.lost_tokens = max(0, shared - computed)
                 self._close(kv)
-        if len(self._by_key) > 2 * len(self._manager.paused_kvs) + 64:
+        if len(self._by_key) > 2 * len(self._paused_kvs) + 64:
             for kv in list(self._by_key.values()):
-                if kv.key not in self._manager.paused_kvs:
+                if kv.key not in self._paused_kvs:
                     self._unlist(kv)
 
     def at_rest(self) -> None:
@@ -157,7 +158,7 @@ class FollowUps:
 
     def _close(self, kv: PausedKV) -> None:
         self._unlist(kv)
-        if self._manager.paused_kvs.get(kv.key) is kv:
+        if self._paused_kvs.get(kv.key) is kv:
             self._manager.close(kv, self._clock())
 
     def _unlist(self, kv: PausedKV) -> None:

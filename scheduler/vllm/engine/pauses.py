@@ -10,6 +10,7 @@ from caesura.intercept.calls.watch import Watch
 from caesura.intercept.kv.states import Pause, State, Step
 from caesura.scheduler.vllm.engine.calls import CallDetector
 from caesura.scheduler.vllm.engine.kv.manager import PausedKVManager
+from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs
 from caesura.scheduler.vllm.engine.port import EngineState
 from caesura.scheduler.vllm.engine.port.requests import computed_tokens
 from caesura.scheduler.vllm.engine.sessions.session import Clock
@@ -34,6 +35,7 @@ class Pauses:
         self,
         port: EngineState,
         manager: PausedKVManager,
+        paused_kvs: PausedKVs,
         sessions: Sessions,
         chunking: Chunking,
         detector: CallDetector,
@@ -41,6 +43,7 @@ class Pauses:
     ) -> None:
         self._port = port
         self._manager = manager
+        self._paused_kvs = paused_kvs
         self._sessions = sessions
         self._chunking = chunking
         self._detector = detector
@@ -76,7 +79,7 @@ class Pauses:
         end its state was left, and later tokens went to another block.
         """
         for request in self._spoilt:
-            kv = self._manager.paused_kvs.get(request.request_id)
+            kv = self._paused_kvs.get(request.request_id)
             if kv is not None:
                 self._manager.drop(kv, self._clock(), "recurrent state")
             elif self._port.request(request.request_id) is request:
@@ -127,7 +130,7 @@ class Pauses:
         pause = self.open.get(name)
         if pause is None or pause.state is not State.PAUSED:
             return False
-        self._manager.expect(self._manager.paused_kvs[name], seconds, self._clock())
+        self._manager.expect(self._paused_kvs[name], seconds, self._clock())
         return True
 
     def before_chunk(self, session: Request) -> None:
@@ -146,7 +149,7 @@ class Pauses:
         pause = self.open.get(session.request_id)
         if pause is None:
             return
-        now, kv = self._clock(), self._manager.paused_kvs[session.request_id]
+        now, kv = self._clock(), self._paused_kvs[session.request_id]
         pause.take(Step.RETURN, now)
         self._manager.returned(kv, now)
         returned = len(update.prompt_token_ids or ()) - 1  # the first is the last one sampled
@@ -189,7 +192,7 @@ class Pauses:
         if pause is not None:
             self._slot_holders.discard(request_id)
             pause.take(Step.CLOSE)
-            kv = self._manager.paused_kvs[request_id]
+            kv = self._paused_kvs[request_id]
             if kv.pause is not None:  # otherwise it is retained for a follow-up
                 self._manager.close(kv, self._clock())
 

@@ -98,7 +98,7 @@ class PausingScheduler(Scheduler):
             manager.copies(now)
             output = super().schedule(throttle_prefills)
         parts.queue.after_step()
-        if manager.paused_kvs:
+        if parts.paused_kvs:
             parts.pauses.admitted(output)
             manager.after_step()
             parts.follow_ups.after_step(output)
@@ -106,7 +106,6 @@ class PausingScheduler(Scheduler):
                 parts.admission.leave_to_vllm()
         else:
             parts.follow_ups.at_rest()
-        manager.record_counts()
         parts.step_costs.scheduled(output, now)
         if parts.shares is not None:
             parts.shares.scheduled(output)
@@ -174,7 +173,7 @@ class PausingScheduler(Scheduler):
         parts.stops.forget(request_id)
         parts.grammars.forget(request_id)
         parts.port.forget(request_id)
-        if request_id not in parts.manager.paused_kvs:
+        if request_id not in parts.paused_kvs:
             parts.recorder.ended(request_id)
         return super()._free_request(request, delay_free_blocks=delay_free_blocks)
 
@@ -207,7 +206,7 @@ class PausingScheduler(Scheduler):
     def reset_connector_cache(self) -> bool:
         """Drop every copy on the host."""
         done = bool(super().reset_connector_cache())
-        self.parts.manager.recount()
+        self.parts.paused_kvs.recount()
         return done
 
     def shutdown(self) -> None:

@@ -13,10 +13,10 @@ from vllm.v1.request import Request
 from caesura.intercept.kv.costs import CostTracker
 from caesura.intercept.kv.states import Pause, State
 from caesura.intercept.kv.step_budget import StepTokens
-from caesura.scheduler.vllm.engine.kv.views import PolicyViews
+from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs
 from caesura.scheduler.vllm.engine.port import EngineState
 from caesura.scheduler.vllm.engine.port.requests import computed_tokens
-from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKV, PausedKVs
+from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKV
 from caesura.scheduler.vllm.engine.sessions.recorder import Recorder
 
 
@@ -27,14 +27,12 @@ class Chunking:
         self,
         port: EngineState,
         costs: CostTracker,
-        views: PolicyViews,
         paused_kvs: PausedKVs,
         rule: StepTokens,
         measured: bool,
     ) -> None:
         """Create it; `measured` means that the cost model was measured on this engine."""
         self._port = port
-        self._views = views
         self._paused_kvs = paused_kvs
         self._costs = costs
         self._rule = rule
@@ -85,7 +83,7 @@ class Chunking:
         kv, computed = self._paused_kvs.get(request.request_id), computed_tokens(request)
         if computed or kv is None:
             return request.num_tokens - computed
-        self._views.freshen(kv)
+        self._paused_kvs.freshen(kv)
         missing = kv.missing * self._port.block_size
         return missing + max(1, request.num_tokens - kv.context_tokens)
 
@@ -95,7 +93,7 @@ class Chunking:
 
     def _about_to_begin(self) -> bool:
         for kv in self._paused_kvs.returned.values():
-            self._views.freshen(kv)
+            self._paused_kvs.freshen(kv)
             if _needs_recompute(kv.pause, kv):
                 return True
         return False

@@ -11,18 +11,19 @@ the queue.
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
-from caesura.intercept.kv.costs import CostTracker
 from caesura.scheduler.policy.admission import Batched, Gate, StepRules
 from caesura.scheduler.policy.names import DEFAULT_ADMISSION
 from caesura.scheduler.policy.ranking import Queued, QueueView, Ranking, segment_seconds
 from caesura.scheduler.policy.shares import Accounts
 from caesura.scheduler.policy.slo import Slo, chance, latest_start
-from caesura.scheduler.vllm.engine.kv.manager import PausedKVManager
+from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs
+from caesura.scheduler.vllm.engine.kv.views import PolicyViews
 from caesura.scheduler.vllm.engine.port import EngineState
 from caesura.scheduler.vllm.engine.port.requests import computed_tokens, is_ready
 from caesura.scheduler.vllm.engine.sessions.session import Clock, SessionState
@@ -100,6 +101,20 @@ def overtaken(ready: Sequence[Request], waits: Sequence[SessionState]) -> list[b
     return found[::-1]
 
 
+@dataclass(frozen=True, slots=True)
+class QueueOrder:
+    """What orders the queue: a ranking, and the rules that bound it.
+
+    With an objective `slo`, requests that can meet it go first. With `shares`, tenants go in the
+    order of their virtual times, and all other orders hold within a tenant.
+    """
+
+    ranking: Ranking
+    rules: StepRules
+    slo: Slo | None = None
+    shares: Shares | None = None
+
+
 class WaitingQueue:
     """Ranks the waiting requests of one scheduler, and remembers which did not fit."""
 
@@ -107,28 +122,20 @@ class WaitingQueue:
         self,
         port: EngineState,
         sessions: Sessions,
-        manager: PausedKVManager,
-        costs: CostTracker,
+        paused_kvs: PausedKVs,
+        views: PolicyViews,
         clock: Clock,
-        ranking: Ranking,
-        rules: StepRules,
-        slo: Slo | None = None,
-        shares: Shares | None = None,
+        order: QueueOrder,
     ) -> None:
-        """Create it; with an objective `slo`, requests that can meet it go first.
-
-        With `shares`, tenants go in the order of their virtual times, and all other orders hold
-        within a tenant.
-        """
         self._port = port
-        self._manager = manager
-        self._costs = costs
+        self._paused_kvs = paused_kvs
+        self._views = views
         self._clock = clock
-        self.ranking = ranking
+        self.ranking = order.ranking
         self.sessions = sessions
-        self.rules = rules
-        self._slo = slo
-        self._shares = shares
+        self.rules = order.rules
+        self._slo = order.slo
+        self._shares = order.shares
         self._step = 0
         self._now = 0.0
         self._ready: list[Request] = []
@@ -178,7 +185,7 @@ class WaitingQueue:
         return not refresh or self._step - session.scored_in < refresh
 
     def _kv_of(self, request: Request) -> Any:
-        kv = self._manager.paused_kvs.get(request.request_id)
+        kv = self._paused_kvs.get(request.request_id)
         return (computed_tokens(request), kv.resident if kv is not None else 0)
 
     def _rank(self, request: Request, session: SessionState, view: QueueView) -> tuple[float, ...]:
@@ -203,10 +210,10 @@ class WaitingQueue:
 
     def _kv_tokens(self, request: Request) -> tuple[int, int]:
         """Return the tokens of a request whose KV is on the device, and on the host only."""
-        kv, computed = self._manager.paused_kvs.get(request.request_id), computed_tokens(request)
+        kv, computed = self._paused_kvs.get(request.request_id), computed_tokens(request)
         if computed or kv is None:
             return computed, 0
-        self._manager.views.freshen(kv)
+        self._paused_kvs.freshen(kv)
         block_size = self._port.block_size
         resident = len(kv.detached or ())
         hosted = max(0, len(kv.keys) - resident - kv.missing)
@@ -214,14 +221,14 @@ class WaitingQueue:
 
     def _view(self) -> QueueView:
         running, batch = len(self._port.running()), self._port.running_context()
-        cost = self._costs.model
+        cost = self._views.cost
         return QueueView(
             now=self._now,
             capacity_tokens=self._capacity_tokens,
             step_seconds=cost.step_seconds(max(1, running), batch),
             running=running,
             batch_tokens=batch,
-            swap_pays=self._manager.views.swap_pays,
+            swap_pays=self._views.swap_pays,
             cost=cost,
         )
 

@@ -98,6 +98,11 @@ class RequestStates:
         if entry := self._entries.get(request.request_id):
             self._queue(entry, "tool")
 
+    def paused_kv(self, request_id: str) -> PausedKV | None:
+        """Return the paused KV of a request, or None."""
+        entry = self._entries.get(request_id)
+        return entry.kv if entry is not None else None
+
     def preempted(self, request: Request, computed: int) -> None:
         """Queue a preempted request, which had computed `computed` tokens."""
         if entry := self._entries.get(request.request_id):

@@ -24,9 +24,10 @@ from caesura.scheduler.vllm.engine.export.entries import (
 )
 from caesura.scheduler.vllm.engine.export.queue_delays import BlockDemand
 from caesura.scheduler.vllm.engine.export.request_states import RequestStates
+from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedCounts
 from caesura.scheduler.vllm.engine.port import EngineState, StepWork
 from caesura.scheduler.vllm.engine.port.requests import outcome_of
-from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKV, PausedKVs
+from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKV
 from caesura.scheduler.vllm.engine.sessions.recorder import Lack, Recorder
 from caesura.scheduler.vllm.engine.sessions.session import SessionState
 from caesura.scheduler.vllm.engine.swap.planner import SwapPlanner
@@ -57,19 +58,19 @@ class RecordWriter(Recorder):
         self,
         port: EngineState,
         outbox: list[Entry],
-        paused_kvs: PausedKVs,
+        paused: PausedCounts,
         planner: SwapPlanner | None,
         wall: Callable[[], float],
         clock: Callable[[], float],
     ) -> None:
-        """Create it; `planner` is None without a host link.
+        """Create it; `paused` is kept up to date, and `planner` is None without a host link.
 
         `wall` returns the seconds of records, and `clock` those of pauses, which never go back.
         """
         self._port = port
         self._outbox = outbox
         self._out: list[Entry] | deque[Entry] = outbox
-        self._paused_kvs = paused_kvs
+        self._paused = paused
         self._planner = planner
         self._wall = wall
         self._clock = clock
@@ -98,7 +99,7 @@ class RecordWriter(Recorder):
 
     def returned(self, request: Request) -> None:
         self._states.returned(request)
-        self._result(self._paused_kvs.get(request.request_id))
+        self._result(self._states.paused_kv(request.request_id))
 
     def _result(self, kv: PausedKV | None) -> None:
         if kv is not None and kv.opening is not None:
@@ -190,7 +191,7 @@ class RecordWriter(Recorder):
             self._wall(),
             0.0,
             running,
-            len(self._paused_kvs),
+            self._paused.requests,
             *tokens,
             traffic.budget if traffic is not None else 0,
             traffic.saved if traffic is not None else 0,
@@ -204,7 +205,7 @@ class RecordWriter(Recorder):
 
     def _blocks(self) -> _Blocks:
         pool = self._port.blocks
-        free, paused = pool.free(), self._paused_kvs.resident
+        free, paused = pool.free(), self._paused.resident
         return _Blocks(pool.total - free - paused, paused, free)
 
     def _rest(self) -> _Blocks | None:
@@ -220,7 +221,7 @@ class RecordWriter(Recorder):
         The prefix cache knows full blocks, free or in use. Blocks in use are full, except the last
         ones of requests (`partial` of the running ones) and blocks that loads have yet to fill.
         """
-        partial += self._paused_kvs.partial
+        partial += self._paused.partial
         if self._planner is not None:
             partial += self._planner.loads.unfilled_blocks
         in_use = self._port.blocks.total - free - partial

@@ -20,15 +20,10 @@ from caesura.intercept.kv.views import Decision, Handling, Prices
 from caesura.intercept.kv.waste import prices
 from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm.engine.kv.offload import LinkBandwidth, Offload
+from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs, can_lose
 from caesura.scheduler.vllm.engine.kv.views import PolicyViews
 from caesura.scheduler.vllm.engine.port import EngineState
-from caesura.scheduler.vllm.engine.sessions.paused_kv import (
-    PausedBlocks,
-    PausedKV,
-    PausedKVs,
-    Release,
-    can_lose,
-)
+from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKV, Release
 from caesura.scheduler.vllm.engine.sessions.recorder import Recorder
 from caesura.scheduler.vllm.engine.sessions.session import SessionState
 from caesura.scheduler.vllm.engine.sessions.sessions import Sessions
@@ -59,10 +54,7 @@ class PausedKVManager:
         self._recorder = recorder
         self.planner = planner
         self.handling: Handling = make_handling(settings.handling)
-        self.blocks = PausedBlocks(port)
-        self.views = PolicyViews(
-            port, self.blocks, costs, planner, paused_kvs, settings.min_link_share
-        )
+        self.views = PolicyViews(port, paused_kvs, costs, planner, settings.min_link_share)
         self.paused_kvs = paused_kvs
         self._owner: dict[Key, PausedKV] = {}
         self._decisions: list[Decision] = []
@@ -71,7 +63,7 @@ class PausedKVManager:
         if planner is not None:
             self._rates = LinkBandwidth(planner, costs, port, settings.min_link_share)
             self._copying = Offload(
-                planner, self.blocks, self.views, settings.write_behind_free_share
+                planner, paused_kvs, self.views, settings.write_behind_free_share
             )
 
     # -- from a pause to its end -----------------------------------------------------------------
@@ -84,7 +76,7 @@ class PausedKVManager:
         if not pause.held:
             kv.detached = []
         if self._settings.pause_deadline > 0:
-            self.paused_kvs.has_deadline(kv)
+            self.paused_kvs.expire(kv)
         self.note(kv, pause.paused_at)
 
     def open(
@@ -117,10 +109,9 @@ class PausedKVManager:
 
     def note(self, kv: PausedKV, now: float) -> None:
         """Record the state at the begin of a pause."""
-        self.views.freshen(kv)
+        self.paused_kvs.freshen(kv)
         view = self.views.of(kv, now)
         self._recorder.paused(kv, view, self.views.step(), self.handling.name)
-        self.record_counts()
 
     def expect(self, kv: PausedKV, seconds: float, now: float) -> None:
         """Take a forecast that the KV's pause lasts `seconds` more.
@@ -138,8 +129,7 @@ class PausedKVManager:
     def returned(self, kv: PausedKV, now: float) -> None:
         """Mark the KV's tool as returned, and learn the pause's duration."""
         if not kv.returned:
-            kv.returned, kv.returned_at = True, now
-            self.paused_kvs.has_returned(kv)
+            self.paused_kvs.give_back(kv, now)
             self._sessions.pause_ended(kv.session, kv.tool, now - kv.since, kv.forecast)
 
     def admitted(self, pause: Pause, computed: int, now: float) -> ResumeReport:
@@ -154,10 +144,8 @@ class PausedKVManager:
 
     def close(self, kv: PausedKV, now: float, report: ResumeReport | None = None) -> None:
         """Remove KV whose request runs again or has ended, or whose follow-up will not come."""
-        self.record_counts()
         self._recorder.closed(kv, report, now)
         self.paused_kvs.remove(kv)
-        self.blocks.forget(kv)
         self._disown(kv)
 
     def _disown(self, kv: PausedKV) -> None:
@@ -202,8 +190,7 @@ class PausedKVManager:
             for owner in dict.fromkeys(self._owner.get(key) for key in settled):
                 if owner is not None:
                     owner.stale = True
-                    self.views.freshen(owner)
-            self.record_counts()
+                    self.paused_kvs.freshen(owner)
         if not self.paused_kvs:
             return
         self._expire(now)
@@ -232,18 +219,18 @@ class PausedKVManager:
         """Request the step's copies, after the requests' blocks are allocated."""
         if self._copying is None or not self.paused_kvs:
             return
-        left = self._copying.swap(self._decisions, self.paused_kvs)
+        left = self._copying.swap(self._decisions)
         if self.handling.write_behind:
-            self._copying.behind(self.paused_kvs, left, now)
+            self._copying.behind(left, now)
         if self._rates.probes(now):
-            self._copying.probe(self.paused_kvs)
+            self._copying.probe()
 
     def after_step(self) -> None:
         """Release front blocks that the request now holds itself while it loads the rest."""
         for kv in self.paused_kvs.returned.values():
             if kv.detached and kv.loading:
-                self.blocks.forget(kv)
-                self.paused_kvs.outdated(kv)
+                self.paused_kvs.blocks.give_up(kv)
+                self.paused_kvs.outdate(kv)
 
     def step_done(
         self, scheduler_output: SchedulerOutput, runner_output: ModelRunnerOutput
@@ -255,11 +242,6 @@ class PausedKVManager:
             self.planner.loads.step_done(invalid)
             if invalid:
                 self._recorder.kv_lost()
-
-    def record_counts(self) -> None:
-        """Record the paused KV that was counted since the last call."""
-        for kv in self.views.take_recounted():
-            self._recorder.kv_changed(kv)
 
     # -- giving up -------------------------------------------------------------------------------
 
@@ -294,9 +276,7 @@ class PausedKVManager:
         if blocks <= 0 or not can_lose(kv):
             return 0
         how, priced = "swap" if kv.covered else "discard", self._priced(kv, now)
-        freed = self.blocks.release(kv, blocks)
-        self.views.freshen(kv)
-        self.record_counts()
+        freed = self.paused_kvs.release(kv, blocks)
         kv.releases.append(Release(now, how, freed, why, priced))
         if kv.pause is None and not kv.detached:
             self.close(kv, now)
@@ -306,17 +286,15 @@ class PausedKVManager:
         """Return the waste of each alternative from now on, or None where records are off."""
         if not self._recorder.writes:
             return None
-        self.views.freshen(kv)
+        self.paused_kvs.freshen(kv)
         return prices(self.views.of(kv, now), self.views.step())
 
     def drop(self, kv: PausedKV, now: float, why: str) -> None:
         """Release all blocks of paused KV, including shared ones."""
-        if kv.loading or not self.blocks.of(kv):
+        if kv.loading or not self.paused_kvs.blocks.of(kv):
             return
         priced = self._priced(kv, now)
-        freed = self.blocks.release(kv, 1 << 30)
-        self.views.freshen(kv)
-        self.record_counts()
+        freed = self.paused_kvs.release(kv, 1 << 30)
         kv.releases.append(Release(now, "discard", freed, why, priced))
         if kv.pause is None:
             self.close(kv, now)
@@ -332,11 +310,6 @@ class PausedKVManager:
         if self.planner is not None:
             self.planner.call_off_saves()
 
-    def recount(self) -> None:
-        """Count all paused KV again, after the host dropped its copies."""
-        self.views.recount(self.paused_kvs.values())
-        self.record_counts()
-
     def _expire(self, now: float) -> None:
         """Drop expired pauses and retained KV; the check runs every `EXPIRE_SECONDS`."""
         if now < self._expire_at:
@@ -350,5 +323,4 @@ class PausedKVManager:
             if pause is not None and pause.state is State.PAUSED and kv.keys:
                 self.drop(kv, now, "deadline")
                 self._disown(kv)
-                self.views.freshen(kv)
-                self.record_counts()
+                self.paused_kvs.freshen(kv)

@@ -6,19 +6,15 @@ blocks are free. The bandwidth is learned from copies, and decides if swapping p
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from caesura.intercept.kv.costs import COPY_TOKENS, CostTracker
 from caesura.intercept.kv.step_budget import copy_order, writes_behind
 from caesura.intercept.kv.views import Decision
+from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs, can_lose
 from caesura.scheduler.vllm.engine.kv.views import PolicyViews
 from caesura.scheduler.vllm.engine.port import Block, EngineState
-from caesura.scheduler.vllm.engine.sessions.paused_kv import (
-    PausedBlocks,
-    PausedKV,
-    PausedKVs,
-    can_lose,
-)
+from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKV
 from caesura.scheduler.vllm.engine.swap.host import Key
 from caesura.scheduler.vllm.engine.swap.planner import SwapPlanner
 
@@ -39,43 +35,52 @@ class Offload:
     def __init__(
         self,
         planner: SwapPlanner,
-        blocks: PausedBlocks,
+        paused_kvs: PausedKVs,
         views: PolicyViews,
         write_behind_free_share: float,
     ) -> None:
         """Create it; write-behind begins below `write_behind_free_share` of free blocks."""
         self._free_share = write_behind_free_share
         self._planner = planner
-        self._blocks = blocks
+        self._paused_kvs = paused_kvs
         self._views = views
 
-    def swap(self, decisions: Sequence[Decision], paused_kvs: Mapping[str, PausedKV]) -> int:
+    def swap(self, decisions: Sequence[Decision]) -> int:
         """Request the copies of decided swaps; return the rest of the budget, in blocks."""
         left = self._planner.budget
         for decision in decisions:
-            kv = paused_kvs.get(decision.key)
+            kv = self._paused_kvs.get(decision.key)
             if decision.action == "swap" and left > 0 and kv is not None:
                 left -= self._wish(kv, left)
         return left
 
-    def behind(self, paused_kvs: PausedKVs, left: int, now: float) -> None:
+    def behind(self, left: int, now: float) -> None:
         """Use the rest of the budget for copies that make a later eviction free."""
         step = self._views.step()
         if left <= 0 or not writes_behind(step, self._free_share):
             return
-        views = self._views.paused(_uncopied(paused_kvs.to_copy(), self._views), now)
+        views = self._views.paused(self._uncopied(), now)
         for view in copy_order(views, step):
             if left <= 0:
                 return
-            left -= self._wish(paused_kvs[view.key], left)
+            left -= self._wish(self._paused_kvs[view.key], left)
 
-    def probe(self, paused_kvs: PausedKVs) -> None:
+    def probe(self) -> None:
         """Request one copy that is just large enough to measure the link."""
         most = -(-COPY_TOKENS // self._views.step().block_size)
         self._planner.budget = max(self._planner.budget, most)
-        for kv in _uncopied(paused_kvs.to_copy(), self._views):
+        for kv in self._uncopied():
             if self._wish(kv, most):
                 return
+
+    def _uncopied(self) -> list[PausedKV]:
+        """Return the KV that may lose blocks of which some lack a copy."""
+        found = []
+        for kv in self._paused_kvs.to_copy():
+            self._paused_kvs.freshen(kv)
+            if kv.uncopied and can_lose(kv):
+                found.append(kv)
+        return found
 
     def _wish(self, kv: PausedKV, most: int) -> int:
         """Request copies of up to `most` full blocks, and return their number.
@@ -84,7 +89,7 @@ class Offload:
         """
         if not can_lose(kv):
             return 0
-        store, blocks = self._planner.store, self._blocks.of(kv)
+        store, blocks = self._planner.store, self._paused_kvs.blocks.of(kv)
         wanted: list[tuple[Block, Key]] = []
         for index in range(min(len(blocks), len(kv.keys)) - 1, -1, -1):
             if len(wanted) >= most:
@@ -92,18 +97,8 @@ class Offload:
             if not store.known(kv.keys[index]):
                 wanted.append((blocks[index], kv.keys[index]))
         self._planner.wish(wanted)
-        kv.stale = True
+        self._paused_kvs.outdate(kv)
         return len(wanted)
-
-
-def _uncopied(paused_kvs: Iterable[PausedKV], views: PolicyViews) -> list[PausedKV]:
-    found = []
-    for kv in paused_kvs:
-        if kv.stale:
-            views.freshen(kv)
-        if kv.uncopied and can_lose(kv):
-            found.append(kv)
-    return found
 
 
 class LinkBandwidth:

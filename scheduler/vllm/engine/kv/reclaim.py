@@ -11,6 +11,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
 from caesura.scheduler.vllm.engine.kv.manager import PausedKVManager
+from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs
 from caesura.scheduler.vllm.engine.port import EngineState
 from caesura.scheduler.vllm.engine.port.requests import is_ready
 from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKV
@@ -22,8 +23,11 @@ logger = logging.getLogger(__name__)
 class Reclaimer:
     """Takes blocks from the paused KV of one scheduler; returns how many are free at once."""
 
-    def __init__(self, port: EngineState, manager: PausedKVManager, clock: Clock) -> None:
+    def __init__(
+        self, port: EngineState, manager: PausedKVManager, paused_kvs: PausedKVs, clock: Clock
+    ) -> None:
         self._port = port
+        self._paused_kvs = paused_kvs
         self._manager = manager
         self._clock = clock
 
@@ -35,7 +39,7 @@ class Reclaimer:
         manager, now = self._manager, self._clock()
         among = [
             one
-            for one in manager.paused_kvs.holding.values()
+            for one in self._paused_kvs.holding.values()
             if not one.returned and (spare is None or one.follow_up != spare)
         ]
         freed = manager.reclaim(blocks, forced, now, among, why)
@@ -55,7 +59,7 @@ class Reclaimer:
         for request in reversed(ready):
             if freed >= blocks or request is spare:
                 break
-            kv = manager.paused_kvs.get(request.request_id)
+            kv = self._paused_kvs.get(request.request_id)
             if kv is not None and kv.returned:
                 freed += manager.release(kv, min(blocks - freed, kv.resident), now, why)
         return self._at_once(freed)
@@ -80,7 +84,7 @@ class Reclaimer:
         if head is None:
             return False
         before = port.blocks.free()
-        paused_kvs = list(manager.paused_kvs.holding.values())
+        paused_kvs = list(self._paused_kvs.holding.values())
         own = [one for one in paused_kvs if head.request_id in (one.key, one.follow_up)]
         self._drop([one for one in paused_kvs if one not in own], now)
         freed = port.blocks.free() - before

@@ -3,16 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from caesura.intercept.kv.costs import MIN_LINK_SHARE, CostTracker
+from caesura.intercept.kv.costs import MIN_LINK_SHARE, CostModel, CostTracker
 from caesura.intercept.kv.step_budget import link_blocks
 from caesura.intercept.kv.views import PausedKVView, StepView
+from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs, can_lose
 from caesura.scheduler.vllm.engine.port import EngineState
-from caesura.scheduler.vllm.engine.sessions.paused_kv import (
-    PausedBlocks,
-    PausedKV,
-    PausedKVs,
-    can_lose,
-)
+from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKV
 from caesura.scheduler.vllm.engine.swap.planner import SwapPlanner
 
 
@@ -22,10 +18,9 @@ class PolicyViews:
     def __init__(
         self,
         port: EngineState,
-        blocks: PausedBlocks,
+        paused_kvs: PausedKVs,
         costs: CostTracker,
         planner: SwapPlanner | None,
-        paused_kvs: PausedKVs,
         min_link_share: float = MIN_LINK_SHARE,
     ) -> None:
         """Create it; `planner` is None without a link to the host.
@@ -34,12 +29,10 @@ class PolicyViews:
         """
         self._min_link_share = min_link_share
         self._port = port
-        self._blocks = blocks
         self._costs = costs
         self._planner = planner
         self._paused_kvs = paused_kvs
         self._step: StepView | None = None
-        self._recounted: dict[str, PausedKV] = {}
 
     def new_step(self) -> None:
         """Discard the view of the last step."""
@@ -49,8 +42,7 @@ class PolicyViews:
         """Return the views of the KV that has blocks to release."""
         views = []
         for kv in tuple(paused_kvs):
-            if kv.stale:
-                self.freshen(kv)
+            self._paused_kvs.freshen(kv)
             if can_lose(kv):
                 views.append(self.of(kv, now))
         return views
@@ -74,27 +66,6 @@ class PolicyViews:
             returned=kv.returned,
         )
 
-    def freshen(self, kv: PausedKV) -> None:
-        """Count the KV again if its counts are stale."""
-        if kv.stale:
-            store = None if self._planner is None else self._planner.store
-            self._blocks.refresh(kv, store)
-            self._paused_kvs.counted(kv, self._port.block_size)
-            self._recounted[kv.key] = kv
-
-    def take_recounted(self) -> Iterable[PausedKV]:
-        """Return the KV that was counted since the last call, in the order of first counts."""
-        if not self._recounted:
-            return ()
-        recounted, self._recounted = self._recounted, {}
-        return recounted.values()
-
-    def recount(self, paused_kvs: Iterable[PausedKV]) -> None:
-        """Count all given KV again."""
-        for kv in tuple(paused_kvs):
-            kv.stale = True
-            self.freshen(kv)
-
     def free_to_release(self, kv: PausedKV) -> int:
         """Return how many blocks at the back can go without recomputation, as they have copies.
 
@@ -102,11 +73,9 @@ class PolicyViews:
         recomputes it with the tool's result. Where single blocks cannot be found again, the number
         is 0 until every block has a copy.
         """
-        if not kv.covered or (not self._blocks.findable and kv.covered < len(kv.keys)):
+        if not kv.covered or (not self._paused_kvs.blocks.findable and kv.covered < len(kv.keys)):
             return 0
-        in_place = kv.detached is None and kv.pause is not None
-        partial = in_place and kv.context_tokens % self._port.block_size > 0
-        return min(kv.covered + partial, kv.resident)
+        return min(kv.covered + kv.partial, kv.resident)
 
     def step(self) -> StepView:
         """Return the view of the engine before the next step."""
@@ -129,9 +98,14 @@ class PolicyViews:
         return self._step
 
     @property
+    def cost(self) -> CostModel:
+        """Return the present cost model."""
+        return self._costs.model
+
+    @property
     def findable(self) -> bool:
         """Whether single blocks can be released and the others found again."""
-        return self._blocks.findable
+        return self._paused_kvs.blocks.findable
 
     @property
     def swap_pays(self) -> bool:
