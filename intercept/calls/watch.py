@@ -23,12 +23,15 @@ from caesura.intercept.calls.markers import (
 from caesura.intercept.calls.mentions import MARKS, Code, TurnBegin, plain_openers
 from caesura.intercept.calls.thinking import MARKERS, REGIONS, Thinking
 from caesura.intercept.calls.vocabulary import Vocabulary
-from caesura.intercept.pause_hints import PauseHint, hints_from_wire
+from caesura.intercept.pause_hints import PauseHint, hints_from_wire, slowest
 
 Turn = Literal["fresh", "begun", "holding"]
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 """A half of a character, which no token's bytes can hold."""
+
+MAX_NAME_BYTES = 1024
+"""The begin of a call's text, in which its tool is named."""
 
 MAX_TEXTS = 1000
 MAX_CHARACTERS = 65536
@@ -121,6 +124,34 @@ class WatchPlan:
         return plan
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call in a turn: its format, and its text from its opener, without thinking.
+
+    The text ends with the call, or with the turn where nothing closes the call.
+    """
+
+    form: CallFormat
+    text: bytearray
+
+    @property
+    def tool(self) -> str | None:
+        """Return the tool's name, or None if the text does not begin with one."""
+        found = self._names(self.text[:MAX_NAME_BYTES])
+        return found[0] if found else None
+
+    @property
+    def tools(self) -> list[str]:
+        """Return all texts where the format writes a tool's name: a list may hold several calls."""
+        return self._names(self.text)
+
+    def _names(self, text: bytes | bytearray) -> list[str]:
+        if not self.form.named:
+            return []
+        found = re.finditer(self.form.named, text.decode(errors="replace"))
+        return [name for match in found for name in match.groups() if name]
+
+
 class Watch:
     """Reads the tokens of one turn and finds the token at which the request stops."""
 
@@ -177,12 +208,13 @@ class Watch:
         """Whether a token matters that holds none of the bytes in `_begins`."""
         self.overshoot = b""
         """The bytes of the last token after the marker that it completed."""
-        self.replayed: Sequence[int] = ()
-        """The first tokens of the turn, if they were sampled before this watch was made."""
+        self.calls: list[Call] = []
+        """The calls of the turn that have begun, as far as they were read."""
+        self._reading: Call | None = None
+        """What may be a call, or is one whose text goes on."""
 
     def replay(self, token_ids: Sequence[int]) -> None:
         """Read the turn's first tokens, none of which has stopped it."""
-        self.replayed = token_ids
         for token_id in token_ids:
             self.feed(token_id)
 
@@ -195,11 +227,15 @@ class Watch:
             line = inside is not None and inside.form.body == "line" and inside.begun is True
             return Verdict.CALL if self.holds_call or line else Verdict.END
         if token_id in self._quiet and not self._attentive:
-            return None  # Nearly every token takes this path.
+            # Nearly every token takes this path.
+            if self._reading is not None:
+                self._read_on(self._vocabulary.bytes_of(token_id))
+            return None
         data = self._vocabulary.bytes_of(token_id)
         if self._begins.search(data) is None:
             self._quiet.add(token_id)
             if not self._attentive:
+                self._read_on(data)
                 return None
         self._token = token_id
         verdict = self._watch_body(data)
@@ -304,8 +340,9 @@ class Watch:
             self._thinking.passed_call()
             return None
         form = self._openers[marker][1]
+        self._opener = opener = self._openers[marker][0]
+        self._reading = Call(form, bytearray(opener))
         if form.closes is not None or form.body == "json":
-            self._opener = opener = self._openers[marker][0]
             line = form.body == "line"
             self._inside = ReactCall(opener, self._tools) if line else CallBody(form)
         if self._inside is None or self._inside.begun:
@@ -315,39 +352,69 @@ class Watch:
     def _begin_call(self, form: CallFormat) -> None:
         self._head = None
         self.holds_call = self.holds_call or form.pause == "turn"
+        if self._reading is not None:
+            self.calls.append(self._reading)
+
+    def _read_on(self, data: bytes) -> None:
+        """Add text that goes on behind the opener of a call that nothing closes."""
+        if self._reading is not None and not self._thinking.inside:
+            self._reading.text.extend(data)
+
+    def awaited(self) -> tuple[str | None, PauseHint | None]:
+        """Return the name under which the pause at the turn's calls is learned, and its hint.
+
+        It is that of the last tool called. If a turn has several calls, one that waits for a
+        person determines the duration of the pause.
+        """
+        tool = self.calls[-1].tool if self.calls else None
+        if self.calls and any(hint.person for hint in self.pauses.values()):
+            named = {name for call in self.calls for name in call.tools}
+            tool = slowest(named, self.pauses) or tool
+        hint = self.pauses.get(tool) if tool is not None else None
+        return (tool, None) if hint is None or tool is None else (hint.key(tool), hint)
 
     def _pass(self, data: bytes) -> None:
         """Record text outside calls that holds no marker."""
         self._thinking.passed(data)
         if self._thinking.inside:
             return
+        self._read_on(data)
         if self._code is not None:
             self._code.passed(data)
         if self._head is None:
             return
         # Some formats count only as the first text of a turn.
-        self._head = (self._head + data).lstrip()
-        begins = self._turn_begin.is_call(self._head)
+        self._head = head = (self._head + data).lstrip()
+        begins = self._turn_begin.is_call(head)
         if begins is None:
             return
         self._head = None
         if begins:
             self.holds_call = True
             self._thinking.stop()
+            form = next(
+                form for form in self.formats if TurnBegin([form], self._tools).is_call(head)
+            )
+            self._reading = Call(form, bytearray(head))
+            self.calls.append(self._reading)
 
     def _read_call(self, data: bytes) -> tuple[bytes, Verdict | None]:
         """Read up to the end of the call; return the bytes after it, and the verdict."""
-        assert self._inside is not None
+        assert self._inside is not None and self._reading is not None
         undecided = self._inside.begun is None
+        self._reading.text.extend(data)
         rest = self._inside.feed(data)
         if undecided and self._inside.begun:
             self._begin_call(self._inside.form)
         if rest is None:
             return b"", None
+        reading, self._reading = self._reading, None
         if not self._inside.begun:
             mention, self._inside = self._inside.mention, None
             self._pass(self._opener + mention)
             return rest, None
+        if rest:
+            del reading.text[-len(rest) :]
         pause = self._inside.form.pause
         self._inside = None
         self._called = True

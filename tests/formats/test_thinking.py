@@ -12,7 +12,7 @@ from caesura.intercept.calls.thinking import REGIONS
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.intercept.calls.watch import Verdict, Watch, WatchPlan
 from caesura.intercept.pause_hints import PauseHint
-from caesura.scheduler.vllm.engine.calls import find_call, hinted
+from caesura.scheduler.vllm.engine.calls import find_call
 from tests.formats.cases import NOW, SEARCH, TOOLS, check_prose
 from tests.formats.rendering import RENDER
 from tests.formats.world import MARKERS, Outcome, StandIn, decode, row_of, stand_in
@@ -185,4 +185,8 @@ def test_the_scheduler_expects_no_pause_of_a_tool_within_thinking(
     call = find_call(tokens, model.vocabulary, formats)
     assert call is not None and call.tool == "search"
     asks = {"now": PauseHint(60.0, person=True)}
-    assert hinted("search", tokens, model.vocabulary, formats, asks) == ("search", None)
+    tools = tuple(tool["function"]["name"] for tool in TOOLS)
+    plan = WatchPlan((row_of(name),), tools, pauses=asks, thinking=thinking)
+    watch = Watch(plan, model.plain.vocabulary, model.ends)
+    watch.first_stop([*tokens, max(model.ends)])
+    assert watch.awaited() == ("search", None)

@@ -288,7 +288,17 @@ def decode(
     if not in_sentence or cut or reader.invents_result:
         events += reader.end()
     check_order(events)
-    return Outcome(read, verdict, tuple(events), reader.message(), watch.overshoot)
+    outcome = Outcome(read, verdict, tuple(events), reader.message(), watch.overshoot)
+    check_calls(watch, outcome)
+    return outcome
+
+
+def check_calls(watch: Watch, outcome: Outcome) -> None:
+    """The engine has read the calls that the session runs, and so expects their pauses."""
+    if outcome.verdict is not Verdict.CALL or any(one.opens_anywhere for one in watch.formats):
+        return
+    read = {name for call in watch.calls for name in call.tools}
+    assert {name for name, _ in outcome.calls} <= read, (outcome.calls, watch.calls)
 
 
 def check_order(events: Sequence[Event]) -> None:

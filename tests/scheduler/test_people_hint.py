@@ -5,19 +5,20 @@ from typing import Any
 
 import pytest
 
-from caesura.intercept.calls.formats import resolve
-from caesura.intercept.calls.watch import WatchPlan
+from caesura.intercept.calls.watch import Watch, WatchPlan
 from caesura.intercept.pause_hints import PauseHint
 from caesura.scheduler.messages import Sampling, SessionSpec
 from caesura.scheduler.predict.pause import MAX_TOOLS, PausePredictor
 from caesura.scheduler.vllm.client.turns import Language, TurnMaker
 from caesura.scheduler.vllm.engine.calls import hinted
+from caesura.scheduler.vllm.client.turns import TurnMaker
 from caesura.scheduler.vllm.wire import WATCH_KEY
 
 from .steering import step_until, until_paused
 from .world import BYTES, Session, World, make_scheduler
 
 CALL = "sum [calc(1+2) ->"
+END = 256
 PERSON = PauseHint(60.0, 3600.0, person=True)
 
 
@@ -149,12 +150,16 @@ def test_a_turn_of_several_calls_waits_for_the_person(order: tuple[str, ...]) ->
     ],
 )
 def test_a_person_is_seen_in_every_format(form: str, text: str) -> None:
-    formats = resolve([form], ["ask_user", "calc"])
-    hints = {"ask_user": PERSON}
-    key, hint = hinted("calc", list(text.encode()), BYTES, formats, hints)
-    assert (key, hint) == ("person:ask_user", PERSON)
-    said = list(b"I could ask_user but do not.")
-    assert hinted("calc", said, BYTES, formats, hints) == ("calc", None)
+    plan = WatchPlan((form,), ("ask_user", "calc"), pauses={"ask_user": PERSON})
+
+    def awaited(said: str) -> tuple[str | None, PauseHint | None]:
+        watch = Watch(plan, BYTES, frozenset({END}))
+        watch.first_stop([*said.encode(), END])
+        return watch.awaited()
+
+    assert awaited(text) == ("person:ask_user", PERSON)
+    assert awaited(text.replace("ask_user", "calc")) == ("calc", None)
+    assert awaited("I could ask_user but do not.") == (None, None)
 
 
 def test_a_predictor_believes_a_hint_until_it_has_seen_some() -> None:

@@ -5,9 +5,8 @@ request at once. vLLM would keep the session and its blocks until the client clo
 """
 
 import logging
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from vllm.config import VllmConfig
@@ -20,8 +19,7 @@ from caesura.intercept.calls.formats import INLINE, CallFormat, resolve
 from caesura.intercept.calls.mentions import TurnBegin
 from caesura.intercept.calls.thinking import without_thinking
 from caesura.intercept.calls.vocabulary import Vocabulary
-from caesura.intercept.calls.watch import Verdict, Watch, WatchPlan
-from caesura.intercept.pause_hints import PauseHint, slowest
+from caesura.intercept.calls.watch import Call, Verdict, Watch, WatchPlan
 from caesura.scheduler.vllm.engine.port.requests import (
     has_next_chunk,
     has_stopped,
@@ -35,15 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 MAX_TOKENS = 4096
-"""Number of last tokens that are searched for a call; a longer call's tool is unknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class FoundCall:
-    """A call in decoded tokens: its tool, if the name was found, and its text from its opener."""
-
-    tool: str | None
-    text: bytes
+"""Number of last tokens that are searched for a call of an unwatched request."""
 
 
 class CallDetector:
@@ -69,28 +59,20 @@ class CallDetector:
         self._formats = formats
         self._format_names = format_names
 
-    def called(self, request: Request, watch: Watch | None) -> FoundCall | None:
-        """Return the last call in a request's output, or None if it holds none.
+    def called(self, request: Request, watch: Watch | None) -> Call | None:
+        """Return the last call of a request's turn, or None if it holds none.
 
-        Without a watch, the model's chat template determines the format of calls.
+        A watch has read it. Without one, the output is searched for the formats of calls that the
+        model's chat template shows.
         """
+        if watch is not None:
+            return watch.calls[-1] if watch.calls else None
         if self._model_config.skip_tokenizer_init and self._vocabulary is None:
             return None
-        formats = watch.formats if watch is not None else self._load_formats()
+        formats = self._load_formats()
         if not formats:
             return None
-        return find_call(_turn_of(request, watch), self._load_vocabulary(), formats)
-
-    def waits_for(
-        self, request: Request, watch: Watch
-    ) -> tuple[FoundCall | None, PauseHint | None]:
-        """Return the call that a paused request waits for, and the client's hint, if any."""
-        call = self.called(request, watch)
-        if not watch.pauses or self._vocabulary is None or call is None:
-            return call, None
-        tokens, formats = _turn_of(request, watch), watch.formats
-        tool, hint = hinted(call.tool, tokens, self._vocabulary, formats, watch.pauses)
-        return replace(call, tool=tool), hint
+        return find_call(request.output_token_ids, self._load_vocabulary(), formats)
 
     def text_of(self, tokens: Sequence[int]) -> bytes:
         """Return the text of tokens; empty without a tokenizer."""
@@ -141,19 +123,12 @@ class CallDetector:
             return ()
 
 
-def _turn_of(request: Request, watch: Watch | None) -> Sequence[int]:
-    """Return the tokens of the request's turn, also those that another engine has sampled."""
-    if watch is None or not watch.replayed:
-        return request.output_token_ids
-    return [*watch.replayed, *request.output_token_ids]
-
-
 def find_call(
     tokens: Sequence[int], vocabulary: Vocabulary, formats: Sequence[CallFormat]
-) -> FoundCall | None:
+) -> Call | None:
     """Return the last call in the tokens, or None if they hold none."""
     text = _text_of(tokens, vocabulary, formats)
-    at, start, named = -1, -1, ""
+    at, start, found_form = -1, -1, None
     for form in formats:
         found = max((text.rfind(opener.encode()) for opener in form.opens), default=-1)
         if TurnBegin([form], ()).is_call(text):
@@ -163,47 +138,14 @@ def find_call(
             line = form.body == "line"
             labels = (text.rfind(opener.encode(), 0, found) for opener in form.opens)
             start = max(0, *labels) if line else found
-            at, named = found, form.named
-    if at < 0:
-        return None
-    return FoundCall(tool_named_in(text[start : at + 512], named), text[start:])
-
-
-def tool_named_in(call: bytes, named: str) -> str | None:
-    """Return the tool's name in a call's text, by the pattern `named`, or None."""
-    found = re.search(named, call.decode(errors="replace")) if named else None
-    return next((name for name in found.groups() if name), None) if found else None
-
-
-def hinted(
-    tool: str | None,
-    tokens: Sequence[int],
-    vocabulary: Vocabulary,
-    formats: Sequence[CallFormat],
-    pauses: Mapping[str, PauseHint],
-) -> tuple[str | None, PauseHint | None]:
-    """Return the name under which the predictor learns the pause, and the hint for it.
-
-    `tool` is the last one called. If a turn has several calls, one that waits for a person
-    determines the duration of the pause.
-    """
-    if any(hint.person for hint in pauses.values()):
-        text = _text_of(tokens, vocabulary, formats).decode(errors="replace")
-        tool = slowest(_names_in(text, formats), pauses) or tool
-    hint = pauses.get(tool) if tool is not None else None
-    return (tool, None) if hint is None or tool is None else (hint.key(tool), hint)
+            at, found_form = found, form
+    return Call(found_form, bytearray(text[start:])) if found_form is not None else None
 
 
 def _text_of(tokens: Sequence[int], vocabulary: Vocabulary, formats: Sequence[CallFormat]) -> bytes:
     """Return the text of the last `MAX_TOKENS` tokens, without thinking, which holds no call."""
     data = b"".join(vocabulary.bytes_of(token) for token in tokens[-MAX_TOKENS:])
     return without_thinking(data, formats)
-
-
-def _names_in(text: str, formats: Sequence[CallFormat]) -> set[str]:
-    """Return the texts where the formats write a tool's name; some may not be names."""
-    found = (match for form in formats if form.named for match in re.finditer(form.named, text))
-    return {name for match in found for name in match.groups() if name}
 
 
 class CallStops:

@@ -140,14 +140,10 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
     step_tokens = StepTokens(settings.chunk, settings.chunk_saturations, settings.long_step_decodes)
     chunking = Chunking(port, costs, paused_kvs, step_tokens, measured is not None)
     step_costs = StepCosts(port, costs, chunking, recorder)
-    ranking = make_ranking(settings.ranking)
-    slo = Slo.parse(settings.slo) if settings.slo is not None else None
-    fair = settings.fair == "tenant"
-    shares = Shares(port, sessions, Accounts(settings.weights)) if fair else None
-    order = QueueOrder(ranking, settings.step_rules, slo, shares)
+    order = _order(settings, port, sessions)
     queue = WaitingQueue(port, sessions, paused_kvs, manager.views, clock, order)
     reclaim = Reclaimer(port, manager, paused_kvs, clock)
-    pauses = Pauses(port, manager, paused_kvs, sessions, chunking, detector, clock)
+    pauses = Pauses(port, manager, paused_kvs, sessions, chunking, clock)
     engine = EngineControl(
         port=port,
         manager=manager,
@@ -178,7 +174,7 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
         chunking=chunking,
         step_costs=step_costs,
         queue=queue,
-        shares=shares,
+        shares=order.shares,
         reclaim=reclaim,
         admission=StepAdmission(port, manager, paused_kvs, planner, queue, reclaim, recorder),
         pauses=pauses,
@@ -189,6 +185,14 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
         engine=engine,
         commands=commands,
     )
+
+
+def _order(settings: Settings, port: EngineState, sessions: Sessions) -> QueueOrder:
+    """Return what orders the queue."""
+    slo = Slo.parse(settings.slo) if settings.slo is not None else None
+    fair = settings.fair == "tenant"
+    shares = Shares(port, sessions, Accounts(settings.weights)) if fair else None
+    return QueueOrder(make_ranking(settings.ranking), settings.step_rules, slo, shares)
 
 
 def _planner_of(port: EngineState, settings: Settings) -> SwapPlanner | None:

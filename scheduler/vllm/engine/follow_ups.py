@@ -8,8 +8,8 @@ like those of a paused request. The follow-up is recognised by its prefix, from 
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
-from caesura.intercept.calls.watch import Watch
-from caesura.scheduler.vllm.engine.calls import CallDetector, FoundCall
+from caesura.intercept.calls.watch import Call, Watch
+from caesura.scheduler.vllm.engine.calls import CallDetector
 from caesura.scheduler.vllm.engine.kv.manager import PausedKVManager
 from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs
 from caesura.scheduler.vllm.engine.port import EngineState
@@ -63,11 +63,11 @@ class FollowUps:
         call = self._call_of(request, watch)
         if call is None:
             return False
-        session = self._sessions.passes_on(request, call.tool, call.text)
+        session = self._sessions.passes_on(request, call.tool, bytes(call.text))
         self._retain(request, call.tool, session)
         return True
 
-    def _call_of(self, request: Request, watch: Watch | None) -> FoundCall | None:
+    def _call_of(self, request: Request, watch: Watch | None) -> Call | None:
         """Return the call for the client with which the request ended, or None."""
         if not has_stopped(request) or not self.enabled:
             return None

@@ -8,7 +8,6 @@ from vllm.v1.request import Request, StreamingUpdate
 from caesura.intercept.calls.events import ResumeReport
 from caesura.intercept.calls.watch import Watch
 from caesura.intercept.kv.states import Pause, State, Step
-from caesura.scheduler.vllm.engine.calls import CallDetector
 from caesura.scheduler.vllm.engine.kv.manager import PausedKVManager
 from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs
 from caesura.scheduler.vllm.engine.port import EngineState
@@ -38,7 +37,6 @@ class Pauses:
         paused_kvs: PausedKVs,
         sessions: Sessions,
         chunking: Chunking,
-        detector: CallDetector,
         clock: Clock,
     ) -> None:
         self._port = port
@@ -46,7 +44,6 @@ class Pauses:
         self._paused_kvs = paused_kvs
         self._sessions = sessions
         self._chunking = chunking
-        self._detector = detector
         self._clock = clock
         self.open: dict[str, Pause] = {}
         """The pauses by their request's id: `PAUSED`, or `RESUMING` until their request runs."""
@@ -104,10 +101,8 @@ class Pauses:
             pause.frontier_tokens = request.num_tokens - 1
             pause.take(Step.RECLAIM)
             self._port.keep_in_queue(request)
-        call = hint = None
-        if watch is not None:
-            call, hint = self._detector.waits_for(request, watch)
-        tool, text = (call.tool, call.text) if call is not None else (None, b"")
+        tool, hint = watch.awaited() if watch is not None else (None, None)
+        text = bytes(watch.calls[-1].text) if watch is not None and watch.calls else b""
         if tool is not None and hint is not None:
             self._sessions.expect_pause(tool, hint.seconds)
             pause.deadline_seconds = hint.deadline_seconds
