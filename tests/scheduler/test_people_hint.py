@@ -10,8 +10,6 @@ from caesura.intercept.pause_hints import PauseHint
 from caesura.scheduler.messages import Sampling, SessionSpec
 from caesura.scheduler.predict.pause import MAX_TOOLS, PausePredictor
 from caesura.scheduler.vllm.client.turns import Language, TurnMaker
-from caesura.scheduler.vllm.engine.calls import hinted
-from caesura.scheduler.vllm.client.turns import TurnMaker
 from caesura.scheduler.vllm.wire import WATCH_KEY
 
 from .steering import step_until, until_paused

@@ -47,6 +47,7 @@ from caesura.scheduler.vllm.engine.sessions.recorder import Recorder
 from caesura.scheduler.vllm.engine.sessions.session import Clock
 from caesura.scheduler.vllm.engine.sessions.sessions import Contents, Sessions, TokenContents
 from caesura.scheduler.vllm.engine.steps import Chunking, StepCosts
+from caesura.scheduler.vllm.engine.swap.host import HostStore
 from caesura.scheduler.vllm.engine.swap.planner import SwapPlanner
 from caesura.scheduler.vllm.engine.waiting_queue import QueueOrder, Shares, WaitingQueue
 from caesura.scheduler.vllm.orphan import end_with_parent
@@ -126,15 +127,13 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
     settings = settings_of(config)
     port, clock = engine_state_of(scheduler), given.clock
     planner = _planner_of(port, settings)
-    calibration = calibration_of(config)
-    measured = given.cost or (calibration.cost if calibration is not None else None)
+    measured = given.cost or _calibrated(config)
     costs = CostTracker(*with_link(measured or PRIOR, planner))
     counts = PausedCounts()
     recorder = _recorder(port, settings, given, counts, planner)
     detector = CallDetector(config, given.vocabulary, given.formats, settings.formats)
     sessions = _sessions(config, settings, given, recorder, detector)
-    store = planner.store if planner is not None else None
-    paused_kvs = PausedKVs(PausedBlocks(port, store), recorder, counts)
+    paused_kvs = PausedKVs(PausedBlocks(port, _store_of(planner)), recorder, counts)
     manager = PausedKVManager(port, settings, costs, sessions, recorder, paused_kvs, planner)
     stops = CallStops(detector)
     step_tokens = StepTokens(settings.chunk, settings.chunk_saturations, settings.long_step_decodes)
@@ -145,18 +144,7 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
     reclaim = Reclaimer(port, manager, paused_kvs, clock)
     pauses = Pauses(port, manager, paused_kvs, sessions, chunking, clock)
     engine = EngineControl(
-        port=port,
-        manager=manager,
-        paused_kvs=paused_kvs,
-        planner=planner,
-        pauses=pauses,
-        stops=stops,
-        sessions=sessions,
-        recorder=recorder,
-        chunking=chunking,
-        step_costs=step_costs,
-        costs=costs,
-        clock=clock,
+        port, manager, pauses, stops, sessions, recorder, chunking, step_costs, costs, clock
     )
     workers = config.parallel_config.world_size
     commands = Commands(engine, scheduler.kv_cache_config, workers)
@@ -185,6 +173,16 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
         engine=engine,
         commands=commands,
     )
+
+
+def _calibrated(config: VllmConfig) -> CostModel | None:
+    """Return the cost model of the calibration that the settings name, or None."""
+    calibration = calibration_of(config)
+    return calibration.cost if calibration is not None else None
+
+
+def _store_of(planner: SwapPlanner | None) -> HostStore | None:
+    return planner.store if planner is not None else None
 
 
 def _order(settings: Settings, port: EngineState, sessions: Sessions) -> QueueOrder:

@@ -55,8 +55,6 @@ class EngineControl:
 
     port: EngineState
     manager: PausedKVManager
-    paused_kvs: PausedKVs
-    planner: SwapPlanner | None
     pauses: Pauses
     stops: CallStops
     sessions: Sessions
@@ -65,6 +63,16 @@ class EngineControl:
     step_costs: StepCosts
     costs: CostTracker
     clock: Clock
+
+    @property
+    def paused_kvs(self) -> PausedKVs:
+        """Return all paused KV."""
+        return self.manager.paused_kvs
+
+    @property
+    def planner(self) -> SwapPlanner | None:
+        """Return what plans copies, or None without a link to the host."""
+        return self.manager.planner
 
     def snapshot(self) -> dict[str, Any]:
         """Count requests by state and blocks by owner.
