@@ -181,7 +181,7 @@ async def test_an_adapter_writes_on_behind_a_pause(
     optioned: VllmEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What follows a pause is what the adapter writes behind the same tokens in one request."""
-    monkeypatch.setattr(optioned, "max_answer_tokens", None)  # a call has more tokens
+    monkeypatch.setattr(optioned.sampling, "max_answer_tokens", None)  # a call has more tokens
     nothing = {"type": "object", "properties": {}, "additionalProperties": False}
     look = {"type": "function", "function": {"name": "look", "parameters": nothing}}
     rule = CallRule(required=True, single=True)
