@@ -89,7 +89,9 @@ THOUGHT, ANSWER = "The user asks for 2+2. That is four.", "It is four."
 async def test_thinking_is_shown_apart_from_the_answer_with_its_tokens(
     engine: Any, settled: Any, open_page: Open, serving: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "thinking", ("<think>",))  # as for a template that shows it
+    monkeypatch.setattr(
+        engine.language, "thinking", ("<think>",)
+    )  # as for a template that shows it
     endpoint = await serving(engine, [calculator], content=True)
     written = f"<think>\n{THOUGHT}\n</think>\n\n{ANSWER}"
     answered = await endpoint.ask(

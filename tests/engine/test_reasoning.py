@@ -21,7 +21,7 @@ MORE: Message = {"role": "user", "content": "And 3+3?"}
 @pytest.fixture
 def thinking(engine: VllmEngine, monkeypatch: pytest.MonkeyPatch) -> VllmEngine:
     """The engine, as it is for a model whose template shows `<think>`."""
-    monkeypatch.setattr(engine, "thinking", ("<think>",))
+    monkeypatch.setattr(engine.language, "thinking", ("<think>",))
     return engine
 
 
