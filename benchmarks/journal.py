@@ -25,6 +25,7 @@ from benchmarks.pairs import ratio
 from caesura.runtime.journal.store import SqliteJournal
 from caesura.runtime.launch import start_engine
 from caesura.runtime.server import create_app
+from caesura.runtime.server.app import ServerParts
 from caesura.runtime.server.listen import listening
 from caesura.runtime.server.responses.store import SqliteResponses
 from caesura.tools.calculator.tool import calculator
@@ -75,7 +76,9 @@ async def measure(rounds: int, concurrency: int, directory: Path) -> Table:
         for arm in ARMS:
             store = SqliteResponses(directory / f"{arm}.sqlite")
             journal = SqliteJournal(directory / "journal.sqlite") if arm == "on" else None
-            app = create_app(engine, Registry([calculator]), store=store, journal=journal)
+            app = create_app(
+                engine, Registry([calculator]), parts=ServerParts(store=store, journal=journal)
+            )
             port = await stack.enter_async_context(listening(app))
             urls[arm] = f"http://127.0.0.1:{port}"
         for number in range(-2, rounds):  # the first two do not count

@@ -24,7 +24,7 @@ from ray.cluster_utils import Cluster
 
 from caesura.runtime.front.ray_serve.application import session_app
 from caesura.runtime.launch import start_engine
-from caesura.runtime.server import create_app
+from caesura.runtime.server import ServerOptions, create_app
 from caesura.runtime.server.app import Application
 from caesura.tools.calculator.tool import calculator
 from caesura.tools.registry import Registry
@@ -42,8 +42,7 @@ async def open_server(name: str) -> AsyncIterator[Application]:
     """Open a server: an engine with the bundled model, and a calculator."""
     engine = await start_engine(vllm_args=ENGINE, serves=True)
     try:
-        app = create_app(engine, Registry([calculator]))
-        app.name_server(name)
+        app = create_app(engine, Registry([calculator]), ServerOptions(server_name=name))
         await app.start()
         try:
             yield app

@@ -25,10 +25,12 @@ from caesura.runtime.errors import CaesuraError, UsageError
 from caesura.runtime.launch import inside, server_around
 from caesura.runtime.recorded import GivenTraces, recorded
 from caesura.runtime.run.limits import configured_limits
-from caesura.runtime.server.api.delegation import Again
-from caesura.runtime.server.app import CHAT, Application, create_app
-from caesura.runtime.server.http.errors import ApiError, Errors
+from caesura.runtime.server.api.delegation import Again, may_be_ours
+from caesura.runtime.server.app import CHAT, Application, ServerParts, create_app
+from caesura.runtime.server.http.errors import ApiError
+from caesura.runtime.server.http.exchange import refuse
 from caesura.runtime.server.keys.key import Key, read_keys
+from caesura.runtime.server.load.options import ServerOptions
 from caesura.runtime.server.responses.store import SqliteResponses
 from caesura.scheduler.paths import responses_path
 from caesura.tools.config.caesura_toml import Config
@@ -36,8 +38,6 @@ from caesura.tools.people import people_of
 
 log = logging.getLogger(__name__)
 
-OURS_IN_CHAT = (b'"server_tools"', b'"allowed_tools"', b'"response_format"')
-"""Fields of chat completions; a body without any of them is vLLM's."""
 CONFIG, TRACE, RESPONSES = "CAESURA_CONFIG", "CAESURA_TRACE", "CAESURA_RESPONSES"
 KEY_FILE = "CAESURA_API_KEY_FILE"
 OFF = "off"
@@ -90,20 +90,21 @@ class EndpointPlugin:
         )
         given_keys = args.api_key or [environment.get("VLLM_API_KEY", "")]
         keys = keys_with_settings([key for key in given_keys if key], environment)
-        app = create_app(
-            engine,
-            toolset.registry,
+        options = ServerOptions(
             api_key=keys or None,
             allowed_hosts=[args.host] if args.host else [],
             allowed_origins=[each for each in args.allowed_origins if each != "*" or keys],
-            artifacts=toolset.services.artifacts,
             limits=configured_limits(config.limits),
+            allow_private=config.allow_private,
+        )
+        parts = ServerParts(
+            artifacts=toolset.services.artifacts,
             people=people_of(toolset.services),
             recorder=recorder,
             store=store_of(environment),
-            allow_private=config.allow_private,
             vllm=server_around(engine, self._to_vllm),
         )
+        app = create_app(engine, toolset.registry, options, parts)
         if "PROMETHEUS_MULTIPROC_DIR" not in environment:
             app.metrics.join(REGISTRY)
         await app.start()
@@ -128,14 +129,14 @@ class EndpointPlugin:
                 return
             body = await Request(scope, receive).body()
             receive = Again(body, receive)
-            if any(field in body for field in OURS_IN_CHAT):
+            if may_be_ours(body):
                 await ours(scope, receive, send)
                 return
         elif ours is not None and scope["type"] != "lifespan":
             try:
                 ours.check_route(HTTPConnection(scope))  # vLLM's server knows no roles
             except ApiError as error:
-                await Errors(_raising(error))(scope, receive, send)
+                await refuse(error, scope, receive, send)
                 return
         await behind(scope, receive, send)
 
@@ -173,13 +174,6 @@ def keys_with_settings(keys: Sequence[str], environment: Mapping[str, str]) -> l
             " take: give it the same keys with --api-key"
         )
     return [listed.get(key.tenant, key) for key in known]
-
-
-def _raising(error: ApiError) -> ASGIApp:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        raise error
-
-    return app
 
 
 class _InFront:

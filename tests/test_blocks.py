@@ -21,7 +21,7 @@ from caesura.planning.application.file import read_application
 from caesura.runtime import launch
 from caesura.runtime.cli.app import command
 from caesura.runtime.sdk import engines
-from caesura.runtime.server import create_app
+from caesura.runtime.server import ServerParts, create_app
 from caesura.runtime.server.listen import listening
 from caesura.runtime.testing import call, say
 from caesura.tools import Registry, calculator
@@ -97,6 +97,7 @@ async def given(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[dict[str, Any]
     yield {
         "Agent": Agent,
         "Sampling": Sampling,
+        "ServerParts": ServerParts,
         "create_app": create_app,
         "engine": scripted("scripted"),
         "pay": pay,

@@ -25,7 +25,7 @@ from caesura.runtime.recording.entries import Entry
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.storage import Bounds, Store
 from caesura.runtime.server import create_app
-from caesura.runtime.server.app import Application
+from caesura.runtime.server.app import Application, ServerParts
 from caesura.runtime.server.listen import allow_thread_switches, listening
 from caesura.runtime.testing import ScriptedEngine
 from caesura.tools.registry import Registry
@@ -97,7 +97,7 @@ async def serve(folders: list[Path], sessions: int, concurrent: int) -> None:
         await fill(recorder, crowd, sessions)
         ports = []
         for each in folders:
-            app = create_app(engine, Registry(()), recorder=recorder)
+            app = create_app(engine, Registry(()), parts=ServerParts(recorder=recorder))
             served = WithPage(app, Built(each.name, each))
             ports.append(await stack.enter_async_context(listening(served, shutdown_timeout=0.1)))  # type: ignore[arg-type]
         said = {"ports": ports, "sessions": crowd.ended, "entries": recorder.written}

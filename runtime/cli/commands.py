@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,20 +18,12 @@ from caesura.runtime.cli.options import (
     ModelOptions,
     Tools,
     TraceFile,
-    Traces,
     TraceTitle,
     Verbose,
     VllmArgs,
     filled,
 )
-from caesura.runtime.cli.serve_options import (
-    AuditOptions,
-    ConnectionOptions,
-    Kept,
-    LifetimeOptions,
-    Scheduling,
-    ServerOptions,
-)
+from caesura.runtime.cli.serve_options import ServeOptions
 from caesura.scheduler.serve_options import check_flags
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
@@ -82,14 +75,7 @@ def chat(
 
 @filled
 def serve(
-    source: ModelOptions,
-    server: ServerOptions,
-    connections: ConnectionOptions,
-    audits: AuditOptions,
-    kept: Kept,
-    lifetime: LifetimeOptions,
-    paused: Scheduling,
-    traces: Traces,
+    options: ServeOptions,
     verbose: Verbose = False,
 ) -> None:
     """Serve an OpenAI-style endpoint whose tools run inside the request.
@@ -98,15 +84,12 @@ def serve(
     """
     set_log_level(verbose)
     with mistakes_told():
-        source = source.with_model_first()
-        check_flags(source.vllm_args or ())
+        options = replace(options, source=options.source.with_model_first())
+        check_flags(options.source.vllm_args or ())
     from caesura.runtime.cli.serve import serve_model
     from caesura.runtime.server.listen import loop_factory
 
-    run(
-        serve_model(source, server, kept, connections, audits, lifetime, paused, traces),
-        loop_factory(),
-    )
+    run(serve_model(options), loop_factory())
 
 
 def calibrate(

@@ -23,8 +23,9 @@ from caesura.stores.sqlite import may_be_one
 def filled(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with an option for each field of its dataclass parameters.
 
-    A field is declared like a parameter of a Typer command, by an `Annotated` type and a default.
-    The names of all fields and other parameters of a command must differ.
+    A field is declared like a parameter of a Typer command, by an `Annotated` type and a default,
+    or it is a dataclass of such fields. The names of all fields and other parameters of a command
+    must differ.
     """
     groups: dict[str, Any] = {}
     parameters: list[inspect.Parameter] = []
@@ -39,7 +40,7 @@ def filled(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def fill(**given: Any) -> None:
         for name, group in groups.items():
-            given[name] = group(**{each.name: given.pop(each.name) for each in fields(group)})
+            given[name] = _group_of(group, given)
         command(**given)
 
     # Typer reads the parameters from the signature, and their types from the annotations.
@@ -48,17 +49,30 @@ def filled(command: Callable[..., None]) -> Callable[..., None]:
     return fill
 
 
+def _group_of(group: Any, given: dict[str, Any]) -> Any:
+    """Return a dataclass with its options, which are taken out of those that were given."""
+    hints = get_type_hints(group)
+    return group(
+        **{
+            each.name: _group_of(hints[each.name], given)
+            if is_dataclass(hints[each.name])
+            else given.pop(each.name)
+            for each in fields(group)
+        }
+    )
+
+
 def _options_of(group: Any) -> list[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
-    return [
-        inspect.Parameter(
-            each.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if each.default is MISSING else each.default,
-            annotation=hints[each.name],
-        )
-        for each in fields(group)
-    ]
+    options: list[inspect.Parameter] = []
+    for each in fields(group):
+        if is_dataclass(hints[each.name]):
+            options += _options_of(hints[each.name])
+            continue
+        default = inspect.Parameter.empty if each.default is MISSING else each.default
+        kind, hint = inspect.Parameter.KEYWORD_ONLY, hints[each.name]
+        options.append(inspect.Parameter(each.name, kind, default=default, annotation=hint))
+    return options
 
 
 DEFAULT_HOST_GIB = 4.0

@@ -8,17 +8,11 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from caesura.runtime.audit import AuditLog
 from caesura.runtime.cli.calibrate import default_path, measure_shown, verdict
 from caesura.runtime.cli.engine import engine_on
-from caesura.runtime.cli.options import ModelOptions, Traces
 from caesura.runtime.cli.serve_options import (
-    AuditOptions,
-    ConnectionOptions,
-    Kept,
     LifetimeOptions,
-    Scheduling,
-    ServerOptions,
+    ServeOptions,
 )
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
@@ -27,12 +21,13 @@ from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import configured_limits
 from caesura.runtime.server import serve
 from caesura.runtime.server.about import loading_app
+from caesura.runtime.server.app import ServerParts
 from caesura.runtime.server.http.listener import open_listener
-from caesura.runtime.server.keys.access import check_door, is_loopback
+from caesura.runtime.server.keys.access import is_loopback
 from caesura.runtime.server.keys.key import Key, weights_of
 from caesura.runtime.server.keys.rules import Role
-from caesura.runtime.server.listen import DoorOptions
 from caesura.runtime.server.load.gate import Machine, QueueBound
+from caesura.runtime.server.load.options import ServerOptions
 from caesura.runtime.supervision.readiness import Phase, Readiness
 from caesura.runtime.supervision.supervisor import (
     DEFAULT_RULES,
@@ -120,100 +115,81 @@ NO_ADMINISTRATOR = (
 )
 
 
-async def serve_model(
-    source: ModelOptions,
-    server: ServerOptions,
-    kept: Kept,
-    connections: ConnectionOptions,
-    audits: AuditOptions,
-    lifetime: LifetimeOptions,
-    paused: Scheduling,
-    traces: Traces,
-) -> None:
+async def serve_model(options: ServeOptions) -> None:
     """Serve until interrupted; requests in flight then have time to finish.
 
     A taken port is found before the engine starts. Raises `EngineLost` once it is given up.
     """
-    for options in (paused, traces, kept):
-        options.check()
-    keys = server.keys()
-    check_door(keys, server.allowed_host or (), server.allowed_origin or ())
-    read = Config.load(source.config)
+    options.check()
+    keys = options.door.checked_keys()
+    config = Config.load(options.source.config)
+    server = server_options(options, config, keys)
     readiness = Readiness(time.monotonic, Phase.LOADING)
-    first, limits = loading_app(readiness), connections.limits
     async with (
-        open_listener(server.host, server.port, limits, first) as listener,
-        read.toolset() as toolset,
-        _engine(source, server, paused, weights_of(keys)) as engine,
+        open_listener(server.host, server.port, server.sockets, loading_app(readiness)) as listener,
+        config.toolset() as toolset,
+        _engine(options, weights_of(keys)) as engine,
         engine.backend.server() as vllm,
-        queue_bound(engine, server.max_queue_seconds) as queue,
+        queue_bound(engine, options.door.max_queue_seconds) as queue,
     ):
         readiness.engine_started()
-        if not paused.no_calibrate:
+        if not options.paused.no_calibrate:
             await ensure_calibrated(engine)
         _say(tools_line(toolset.registry))
         # Recording starts here, so that it holds nothing of a calibration.
-        about = (_title(engine), "serve", paused.about)
-        async with recorded(engine, traces, read, *about) as recorder:
+        about = (_title(engine), "serve", options.paused.about)
+        async with recorded(engine, options.traces, config, *about) as recorder:
             _say(traces_line(recorder))
             _warn_of_keys(keys, server.host)
             readiness.enter(Phase.READY)
-            await serve(
-                engine,
-                toolset.registry,
-                server.host,
-                server.port,
-                **door(server, connections, keys, audits.log(len(toolset.registry) > 0), queue),
-                artifacts=toolset.services.artifacts,
-                limits=configured_limits(read.limits),
-                people=people_of(toolset.services),
-                recorder=recorder,
-                store=kept.store(),
-                journal=kept.journal_store(),
-                allow_private=read.allow_private,
+            lifetime = options.lifetime
+            parts = ServerParts(
                 vllm=vllm,
-                replays=replays_of(engine, None if server.no_what_if else recorder),
-                announce=_announce if recorder else _print,
-                listener=listener,
-                server_name=server.server_name,
                 supervisor=supervisor_of(engine, vllm, readiness, lifetime, queue, recorder),
-                drain_delay=lifetime.drain_delay,
-                shutdown_timeout=lifetime.shutdown_timeout,
+                queue=queue,
+                store=options.kept.store(),
+                journal=options.kept.journal_store(),
+                people=people_of(toolset.services),
+                artifacts=toolset.services.artifacts,
+                audit=options.audits.log(len(toolset.registry) > 0),
+                recorder=recorder,
+                replays=replays_of(engine, None if options.door.no_what_if else recorder),
             )
+            announce = _announce if recorder else _print
+            await serve(engine, toolset.registry, server, parts, announce, listener)
 
 
-def _engine(
-    source: ModelOptions, server: ServerOptions, paused: Scheduling, weights: dict[str, Any]
-) -> AbstractAsyncContextManager[Engine]:
+def server_options(options: ServeOptions, config: Config, keys: list[Key] | None) -> ServerOptions:
+    """Return the settings of the server; raise `UsageError`."""
+    door = options.door
+    return ServerOptions(
+        host=door.host,
+        port=door.port,
+        server_name=door.server_name,
+        api_key=keys,
+        shared_prefix_cache=door.shared_prefix_cache,
+        allowed_hosts=door.allowed_host or (),
+        allowed_origins=door.allowed_origin or (),
+        allow_private=config.allow_private,
+        limits=configured_limits(config.limits),
+        max_concurrent=door.max_concurrent,
+        sockets=options.connections.limits,
+        drain_delay=options.lifetime.drain_delay,
+        shutdown_timeout=options.lifetime.shutdown_timeout,
+    )
+
+
+def _engine(options: ServeOptions, weights: dict[str, Any]) -> AbstractAsyncContextManager[Engine]:
     """Return the context in which the engine of these options runs."""
-    options = source.engine(
-        served_name=server.served_model_name,
+    source, paused = options.source, options.paused
+    engine_options = source.engine(
+        served_name=options.door.served_model_name,
         settings={**paused.settings, **weights},
         connector=paused.connector,
         splice=not paused.no_splice,
         serves=True,
     )
-    return engine_on(options)
-
-
-def door(
-    server: ServerOptions,
-    connections: ConnectionOptions,
-    keys: list[Key] | None,
-    audit: AuditLog | None,
-    queue: QueueBound,
-) -> DoorOptions:
-    """Return the options that say who may use the server, and how much of it."""
-    return {
-        "api_key": keys,
-        "allowed_hosts": server.allowed_host or (),
-        "allowed_origins": server.allowed_origin or (),
-        "shared_prefix_cache": server.shared_prefix_cache,
-        "max_concurrent": server.max_concurrent,
-        "sockets": connections.limits,
-        "audit": audit,
-        "queue": queue,
-    }
+    return engine_on(engine_options)
 
 
 def _warn_of_keys(keys: list[Key] | None, host: str) -> None:

@@ -9,13 +9,21 @@ import typer
 
 from caesura.intercept.kv.handling import HANDLINGS
 from caesura.runtime.audit import AuditLog
-from caesura.runtime.cli.options import DEFAULT_HOST_GIB, PAUSES, HostGib, search_here
+from caesura.runtime.cli.options import (
+    DEFAULT_HOST_GIB,
+    PAUSES,
+    HostGib,
+    ModelOptions,
+    Traces,
+    search_here,
+)
 from caesura.runtime.errors import UsageError, usage_errors
 from caesura.runtime.journal.store import JournalStore, PostgresJournal, SqliteJournal
 from caesura.runtime.server.http.returning import checked_server
 from caesura.runtime.server.http.sockets import SocketLimits
+from caesura.runtime.server.keys.access import check_door
 from caesura.runtime.server.keys.key import Key, keys_of, read_keys
-from caesura.runtime.server.listen import SHUTDOWN_SECONDS
+from caesura.runtime.server.load.options import SHUTDOWN_SECONDS
 from caesura.runtime.server.responses.store import PostgresResponses, ResponseStore, SqliteResponses
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.paths import audit_path, journal_path, responses_path
@@ -62,7 +70,7 @@ def chunk_of(value: str) -> int | str:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerOptions:
+class DoorOptions:
     """The server's address, its access checks, and its model's name."""
 
     served_model_name: Annotated[
@@ -149,6 +157,12 @@ class ServerOptions:
         listed = [Key(each) for each in self.api_key or ()]
         listed += [] if self.api_key_file is None else read_keys(self.api_key_file)
         return keys_of(listed or None)
+
+    def checked_keys(self) -> list[Key] | None:
+        """Return the keys; raise `UsageError` for wrong names of the server or of pages too."""
+        keys = self.keys()
+        check_door(keys, self.allowed_host or (), self.allowed_origin or ())
+        return keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -562,3 +576,23 @@ class LifetimeOptions:
             rich_help_panel=LIFETIME,
         ),
     ] = SHUTDOWN_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """All options of `caesura serve`."""
+
+    source: ModelOptions
+    door: DoorOptions
+    connections: ConnectionOptions
+    audits: AuditOptions
+    kept: Kept
+    lifetime: LifetimeOptions
+    paused: Scheduling
+    traces: Traces
+
+    def check(self) -> None:
+        """Raise `UsageError` for invalid options, before an engine starts."""
+        self.paused.check()
+        self.traces.check()
+        self.kept.check()

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from caesura.runtime.server.api.chat_request import adapter_of
 from caesura.runtime.server.http.errors import JsonAnswer
-from caesura.runtime.server.keys.access import HEALTH, READY
+from caesura.runtime.server.http.exchange import HEALTH, READY
 from caesura.runtime.server.load.gate import unavailable
 from caesura.runtime.server.load.metrics import CONTENT_TYPE
 from caesura.runtime.server.load.state import State

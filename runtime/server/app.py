@@ -1,7 +1,8 @@
 """The ASGI application: its routes, and the middlewares of every request."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,31 +13,31 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from caesura.runtime.audit import AuditLog
 from caesura.runtime.engine import Engine
-from caesura.runtime.errors import UsageError
 from caesura.runtime.journal.record import Recorded
 from caesura.runtime.journal.store import JournalStore
 from caesura.runtime.journal.writer import JournalWriter
 from caesura.runtime.recording.recorder import HttpLog, Recorder
-from caesura.runtime.run.limits import Limits, bounded
+from caesura.runtime.run.limits import bounded
 from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.server.about import about_routes
+from caesura.runtime.server.api import chat_request, messages_request
 from caesura.runtime.server.api.chat import ChatCompletions
 from caesura.runtime.server.api.chat_kept import KeptChats
-from caesura.runtime.server.api.delegation import Delegation
+from caesura.runtime.server.api.chat_spliced import SplicedChat
+from caesura.runtime.server.api.delegation import Delegated, Delegation, Handler, Spliced
 from caesura.runtime.server.api.messages import Messages
 from caesura.runtime.server.api.people import people_routes
 from caesura.runtime.server.files import artifact_routes, page_routes
-from caesura.runtime.server.http.connection import Connections
-from caesura.runtime.server.http.counting import Counted
-from caesura.runtime.server.http.errors import MESSAGES, ApiError, Errors
+from caesura.runtime.server.http.connection import Connections, JsonOnly
+from caesura.runtime.server.http.errors import MESSAGES, ApiError
+from caesura.runtime.server.http.exchange import Exchanges, Rules
 from caesura.runtime.server.http.returning import Named
-from caesura.runtime.server.http.sockets import SocketLimits
 from caesura.runtime.server.http.stream import Streamed
-from caesura.runtime.server.keys.access import Access, ApiKeys, Door, JsonOnly
+from caesura.runtime.server.keys.access import Door
 from caesura.runtime.server.keys.auditing import Auditing, ended
-from caesura.runtime.server.keys.quota import LimitsTold
 from caesura.runtime.server.load.gate import Gate, QueueBound, unavailable
 from caesura.runtime.server.load.metrics import Metrics
+from caesura.runtime.server.load.options import ServerOptions
 from caesura.runtime.server.load.state import State
 from caesura.runtime.server.responses.conversations import conversation_routes
 from caesura.runtime.server.responses.routes import response_routes
@@ -57,10 +58,6 @@ from caesura.tools.registry import Registry
 if TYPE_CHECKING:
     from caesura.runtime.tracing.setup import Given
 
-MAX_CONCURRENT = 1024
-MAX_BODY_BYTES = 16 * 2**20
-KEEP_ALIVE_SECONDS = 15.0
-SOCKETS = SocketLimits()
 CHAT = "/v1/chat/completions"
 _LEFT_WAITING = ApiError(
     503,
@@ -69,6 +66,33 @@ _LEFT_WAITING = ApiError(
     code="server_shutting_down",
     headers={"Retry-After": "1"},
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerParts:
+    """What a server works with beside its engine and its tools; each part may be left out.
+
+    The caller closes `people` and `recorder`.
+    """
+
+    vllm: VllmServer | None = None
+    """vLLM's own application, which answers what this one does not."""
+    supervisor: Supervisor | None = None
+    """Starts the engine again when it dies."""
+    queue: QueueBound | None = None
+    """Bounds how long requests wait for the engine."""
+    store: ResponseStore | None = None
+    """Keeps responses; without one, they are kept in memory."""
+    journal: JournalStore | None = None
+    """Keeps runs, which then survive this process."""
+    people: People | None = None
+    """Answers questions of tools, and approves calls."""
+    artifacts: ArtifactStore | None = None
+    """The files that tools made."""
+    audit: AuditLog | None = None
+    recorder: Recorder | None = None
+    replays: Replays | None = None
+    tracing: "Given" = None
 
 
 class Runs(NamedTuple):
@@ -86,29 +110,27 @@ class Application:
         state: State,
         traces: Traces,
         runs: Runs,
-        door: Door,
         router: Router,
-        connections: Connections,
-        cors: Collection[str],
         recorder: Recorder | None = None,
     ) -> None:
         self._state = state
         self._traces = traces
         self._responses, self._chats = runs
         self._router = router
-        self._connections = connections
+        options, door = state.options, state.door
+        self._connections = Connections(router, options.client_max_size, options.sockets)
         self.check_route = door.check_route
         """Raises `ApiError` 403 for a request whose key has too low a role."""
         self._following: asyncio.Task[None] | None = None
         self._log = None if recorder is None else HttpLog(recorder)
-        inner: ASGIApp = Errors(Access(self._connections, door.check))
-        if door.quotas:
-            inner = LimitsTold(inner, door.quotas)
-        self._app: ASGIApp = Counted(inner, state.metrics.observe_request, self._log)
-        if cors:
+        rules = Rules(door.check, state.metrics.observe_request, self._log, door.headers)
+        self._app: ASGIApp = Exchanges(self._connections, rules)
+        if cors := options.allowed_origins:
             self._app = CORSMiddleware(
                 self._app, allow_origins=cors, allow_methods=["*"], allow_headers=["*"]
             )
+        if options.server_name is not None:
+            self._app = Named(self._app, options.server_name)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or start and end with the server."""
@@ -171,16 +193,9 @@ class Application:
             self._log.flush()
 
     @property
-    def sockets(self) -> SocketLimits:
-        """The bounds on the connections of its clients."""
-        return self._connections.limits
-
-    def name_server(self, name: str) -> None:
-        """Name this server in the header `Caesura-Server` of every answer, for routers of several.
-
-        Call it before the first request. Raises `UsageError` for a name that no header can carry.
-        """
-        self._app = Named(self._app, name)
+    def options(self) -> ServerOptions:
+        """The settings of this application."""
+        return self._state.options
 
     @property
     def metrics(self) -> Metrics:
@@ -234,80 +249,64 @@ class Application:
 def create_app(
     engine: Engine,
     tools: Registry,
-    *,
-    api_key: ApiKeys = None,
-    allowed_hosts: Collection[str] = (),
-    allowed_origins: Collection[str] = (),
-    shared_prefix_cache: bool = False,
-    artifacts: ArtifactStore | None = None,
-    limits: Limits | None = None,
-    people: People | None = None,
-    max_concurrent: int = MAX_CONCURRENT,
-    queue: QueueBound | None = None,
-    client_max_size: int = MAX_BODY_BYTES,
-    keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
-    tracing: "Given" = None,
-    recorder: Recorder | None = None,
-    store: ResponseStore | None = None,
-    vllm: VllmServer | None = None,
-    allow_private: bool = False,
-    replays: Replays | None = None,
-    sockets: SocketLimits = SOCKETS,
-    audit: AuditLog | None = None,
-    journal: JournalStore | None = None,
-    supervisor: Supervisor | None = None,
+    options: ServerOptions | None = None,
+    parts: ServerParts | None = None,
 ) -> Application:
     """Return an ASGI application that serves `engine` with OpenAI's and Anthropic's HTTP APIs.
 
-    Clients name those of `tools` that the server runs. `api_key` is one or several, with caches of
-    their own unless `shared_prefix_cache`; without one, a request must address an IP address,
-    `localhost` or one of `allowed_hosts`. Pages of `allowed_origins` may read the answers (CORS).
-    `limits` bound runs, `max_concurrent` those under way, `queue` their waits, `client_max_size`
-    bodies, and `sockets` connections. `store` keeps responses, and `journal` runs, which then
-    survive this process. The caller closes `engine`, `people` and `recorder`. Raises `UsageError`.
+    Clients name those of `tools` that the server runs. The caller closes the engine. Raises
+    `UsageError` for options that are wrong.
     """
-    _check_positive(max_concurrent, client_max_size, keep_alive_seconds)
-    door = Door(api_key, allowed_hosts, allowed_origins, shared_prefix_cache)
-    spans = tracing_of(tracing, recorder)
-    metrics = Metrics(None if spans is None else spans.exports, recorder, tools.observed)
-    state = State(
+    parts = parts or ServerParts()
+    state = _state(engine, tools, options or ServerOptions(), parts)
+    traces = Traces(parts.recorder, parts.artifacts, state.options.keep_alive_seconds)
+    runs = Runs(Responses(state, parts.store or SqliteResponses(None)), KeptChats(state))
+    return Application(state, traces, runs, _router(state, parts, runs, traces), parts.recorder)
+
+
+def _state(engine: Engine, tools: Registry, options: ServerOptions, parts: ServerParts) -> State:
+    door = Door(
+        options.api_key,
+        options.allowed_hosts,
+        options.allowed_origins,
+        options.shared_prefix_cache,
+    )
+    spans = tracing_of(parts.tracing, parts.recorder)
+    metrics = Metrics(None if spans is None else spans.exports, parts.recorder, tools.observed)
+    if (queue := parts.queue) is not None:
+        metrics.queue_seconds.set_function(lambda: queue.wait_seconds)
+    check = partial(_check_draining, parts.supervisor)
+    return State(
         engine=engine,
         tools=tools,
-        limits=bounded(limits or Limits(), engine.max_answer_tokens),
+        options=options,
+        limits=bounded(options.limits, engine.max_answer_tokens),
         metrics=metrics,
-        gate=_gate(max_concurrent, metrics, supervisor, door, queue),
+        gate=Gate(options.max_concurrent, metrics.in_flight, door.quotas, check, queue),
         door=door,
-        keep_alive_seconds=keep_alive_seconds,
-        media=MediaFetcher(allow_private=allow_private),
-        people=people,
+        media=MediaFetcher(allow_private=options.allow_private),
+        people=parts.people,
         tracing=spans,
-        replays=replays,
-        journal=None if journal is None else JournalWriter(journal),
-        readiness=_readiness(supervisor, metrics),
-        audit=None if audit is None else Auditing(audit, door.names),
+        replays=parts.replays,
+        journal=None if parts.journal is None else JournalWriter(parts.journal),
+        readiness=_readiness(parts.supervisor, metrics),
+        audit=None if parts.audit is None else Auditing(parts.audit, door.names),
     )
-    traces = Traces(recorder, artifacts, keep_alive_seconds)
-    runs = Runs(Responses(state, store or SqliteResponses(None)), KeptChats(state))
-    router = _router(state, vllm, runs, traces, artifacts)
-    inner = Connections(router, client_max_size, sockets)
-    return Application(state, traces, runs, door, router, inner, allowed_origins, recorder)
 
 
-def _router(
-    state: State,
-    vllm: VllmServer | None,
-    runs: Runs,
-    traces: Traces,
-    artifacts: ArtifactStore | None,
-) -> Router:
+def _router(state: State, parts: ServerParts, runs: Runs, traces: Traces) -> Router:
+    vllm, artifacts = parts.vllm, parts.artifacts
     delegation = Delegation(vllm, state) if vllm else None
-    splicing = vllm.splicing if vllm else None
-    chat = Streamed(ChatCompletions(state, delegation, runs.chats, splicing).answer)
-    messages = Streamed(Messages(state, delegation).answer)
+    chat: Handler = ChatCompletions(state, runs.chats).answer
+    messages: Handler = Messages(state).answer
+    if vllm is not None and delegation is not None:
+        spliced = _spliced(state, vllm, delegation)
+        chat = Delegated(delegation, chat, chat_request.parse, spliced).answer
+        messages = Delegated(delegation, messages, messages_request.parse).answer
     json_only = [Middleware(JsonOnly)]
     routes: list[BaseRoute] = [
-        Route(CHAT, chat, methods=["POST"], middleware=json_only),
-        Route(MESSAGES, messages, methods=["POST"], middleware=json_only),
+        Route(CHAT, Streamed(chat), methods=["POST"], middleware=json_only),
+        Route(MESSAGES, Streamed(messages), methods=["POST"], middleware=json_only),
         *response_routes(runs.responses, state),
         *socket_routes(runs.responses),
         *conversation_routes(runs.responses),
@@ -321,19 +320,17 @@ def _router(
         routes += artifact_routes(artifacts, state.door)
     if state.people is not None:
         routes += people_routes(
-            state.people, state.door, state.keep_alive_seconds, lambda: traces.recording
+            state.people, state.door, state.options.keep_alive_seconds, lambda: traces.recording
         )
     if state.replays is not None:
         routes += whatif_routes(state.replays)
     return Router(routes, redirect_slashes=False, default=delegation or _no_route)
 
 
-def _check_positive(max_concurrent: int, client_max_size: int, keep_alive_seconds: float) -> None:
-    if max_concurrent < 1 or client_max_size < 1 or keep_alive_seconds <= 0:
-        raise UsageError(
-            "max_concurrent, client_max_size and keep_alive_seconds must be positive, "
-            f"got {max_concurrent}, {client_max_size} and {keep_alive_seconds:g}"
-        )
+def _spliced(state: State, vllm: VllmServer, delegation: Delegation) -> Spliced | None:
+    if vllm.splicing is None:
+        return None
+    return SplicedChat(state.engine.model, delegation, vllm.splicing, state.metrics).answer
 
 
 def _readiness(supervisor: Supervisor | None, metrics: Metrics) -> Readiness | None:
@@ -342,19 +339,6 @@ def _readiness(supervisor: Supervisor | None, metrics: Metrics) -> Readiness | N
         return None
     metrics.include(EngineMetrics(supervisor))
     return supervisor.readiness
-
-
-def _gate(
-    most: int,
-    metrics: Metrics,
-    supervisor: Supervisor | None,
-    door: Door,
-    queue: QueueBound | None,
-) -> Gate:
-    if queue is not None:
-        metrics.queue_seconds.set_function(lambda: queue.wait_seconds)
-    check = partial(_check_draining, supervisor)
-    return Gate(most, metrics.in_flight, door.quotas, check, queue)
 
 
 def _check_draining(supervisor: Supervisor | None) -> None:

@@ -4,67 +4,23 @@ import asyncio
 import gc
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from dataclasses import replace
+from typing import Any
 
 import uvicorn
 
-from caesura.runtime.audit import AuditLog
 from caesura.runtime.engine import Engine
-from caesura.runtime.journal.store import JournalStore
-from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.run.limits import Limits
-from caesura.runtime.server.app import Application, create_app
+from caesura.runtime.server.app import Application, ServerParts, create_app
 from caesura.runtime.server.http.listener import CANCEL_SECONDS, Listener, open_listener
-from caesura.runtime.server.http.sockets import SocketLimits
-from caesura.runtime.server.keys.access import ApiKeys, needs_mention
-from caesura.runtime.server.load.gate import QueueBound
-from caesura.runtime.server.responses.store import ResponseStore
+from caesura.runtime.server.keys.access import needs_mention
+from caesura.runtime.server.load.options import SHUTDOWN_SECONDS, ServerOptions
 from caesura.runtime.supervision.supervisor import Supervisor
-from caesura.runtime.whatif.replays import Replays
-from caesura.scheduler.vllm_server import VllmServer
-from caesura.tools.artifacts import ArtifactStore
-from caesura.tools.people import People
 from caesura.tools.registry import Registry
 
-if TYPE_CHECKING:
-    from caesura.runtime.tracing.setup import Given
-
-SHUTDOWN_SECONDS = 30.0
 SWITCH_SECONDS = 0.0005
 """How long a thread that runs Python code may hold the GIL while the event loop waits."""
-
-
-class DoorOptions(TypedDict, total=False):
-    """The settings of `create_app` that say who may use the server, and how much of it."""
-
-    api_key: ApiKeys
-    allowed_hosts: Collection[str]
-    allowed_origins: Collection[str]
-    shared_prefix_cache: bool
-    audit: AuditLog | None
-    max_concurrent: int
-    queue: QueueBound | None
-    sockets: SocketLimits
-
-
-class AppOptions(DoorOptions, total=False):
-    """The settings of `create_app`."""
-
-    artifacts: ArtifactStore | None
-    limits: Limits | None
-    people: People | None
-    client_max_size: int
-    keep_alive_seconds: float
-    tracing: "Given"
-    recorder: Recorder | None
-    store: ResponseStore | None
-    vllm: VllmServer | None
-    allow_private: bool
-    replays: Replays | None
-    journal: JournalStore | None
-    supervisor: Supervisor | None
 
 
 def _print(url: str) -> None:
@@ -99,55 +55,47 @@ def frozen_heap() -> Iterator[None]:
 async def serve(
     engine: Engine,
     tools: Registry,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    *,
-    shutdown_timeout: float = SHUTDOWN_SECONDS,
-    drain_delay: float = 0.0,
+    options: ServerOptions | None = None,
+    parts: ServerParts | None = None,
     announce: Callable[[str], object] = _print,
     listener: Listener | None = None,
-    server_name: str | None = None,
-    **options: Unpack[AppOptions],
 ) -> None:
     """Serve until SIGINT, SIGTERM or cancellation; call `announce` with the base URL once ready.
 
-    `options` are those of `create_app`. `port` 0 picks a free port. Requests may address the
-    server as `host`. `listener` listens on them already. After the first signal the server takes no
-    more work; with SIGTERM the port stays open for `drain_delay` seconds, so that balancers notice.
-    Requests under way then have `shutdown_timeout` seconds to finish, except those that wait for
-    people or for tools that need longer. A second signal cancels all at once. A `supervisor`
-    among the options runs meanwhile. `server_name` stands in every answer. The caller closes the
-    engine.
+    The parameters are those of `create_app`. `listener` listens on the address already. After the
+    first signal the server takes no more work. Requests under way then have time to finish, except
+    those that wait for people or for tools that need longer. A second signal cancels all at once. A
+    `supervisor` among the parts runs meanwhile. The caller closes the engine.
 
     Raises `UsageError` if the server cannot listen on the address, and `EngineLost` once the
     supervisor gives the engine up.
     """
-    if needs_mention(host):
-        options["allowed_hosts"] = [*options.get("allowed_hosts", ()), host]
-    app = create_app(engine, tools, **options)
-    if server_name is not None:
-        app.name_server(server_name)
+    options, parts = options or ServerOptions(), parts or ServerParts()
+    if needs_mention(options.host):
+        options = replace(options, allowed_hosts=[*options.allowed_hosts, options.host])
+    app = create_app(engine, tools, options, parts)
     allow_thread_switches()
     signals = _Signals()
     async with AsyncExitStack() as stack:
         if listener is None:
-            listener = await stack.enter_async_context(open_listener(host, port, app.sockets))
+            address = (options.host, options.port, options.sockets)
+            listener = await stack.enter_async_context(open_listener(*address))
         stack.enter_context(_on_signals(signals.take))
         stack.enter_context(frozen_heap())
-        supervisor = options.get("supervisor")
-        if supervisor is not None:
-            supervisor.before_giving_up = app.lose_engine
+        if parts.supervisor is not None:
+            parts.supervisor.before_giving_up = app.lose_engine
         # It ends last: an engine that dies while requests finish is still started again.
-        supervising = stack.enter_context(_supervising(supervisor))
-        await stack.enter_async_context(_behind(app, listener, shutdown_timeout, signals.hurry))
-        announce(f"http://{_authority(host, listener.port)}/v1")
+        supervising = stack.enter_context(_supervising(parts.supervisor))
+        patience = options.shutdown_timeout
+        await stack.enter_async_context(_behind(app, listener, patience, signals.hurry))
+        announce(f"http://{_authority(options.host, listener.port)}/v1")
         await _until_stopped(supervising, signals.stop)
         app.drain()
         if under_way := app.completions:
-            _say_waiting(under_way, shutdown_timeout)
+            _say_waiting(under_way, patience)
         if signals.terminated:
             with suppress(TimeoutError):
-                await asyncio.wait_for(signals.hurry.wait(), drain_delay)
+                await asyncio.wait_for(signals.hurry.wait(), options.drain_delay)
 
 
 @contextmanager
@@ -218,7 +166,7 @@ async def listening(
     until `hurry` is set. The rest is cancelled. Raises `UsageError` if the port can't be opened.
     """
     async with (
-        open_listener(host, port, app.sockets) as listener,
+        open_listener(host, port, app.options.sockets) as listener,
         _behind(app, listener, shutdown_timeout, hurry or asyncio.Event()),
     ):
         yield listener.port

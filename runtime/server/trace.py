@@ -23,9 +23,9 @@ from caesura.runtime.recording.catalog import Page
 from caesura.runtime.recording.entries import Recording, encoded
 from caesura.runtime.recording.files import pieces
 from caesura.runtime.recording.recorder import Recorder, Subscription
+from caesura.runtime.server.http.connection import JSON, JsonOnly
 from caesura.runtime.server.http.errors import ApiError, from_validation, invalid, sentence
 from caesura.runtime.server.http.stream import EventStream, Pieces, Streamed
-from caesura.runtime.server.keys.access import JSON, JsonOnly
 from caesura.tools.artifacts import ArtifactStore
 
 T = TypeVar("T")

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from caesura.runtime.errors import UsageError
+from caesura.runtime.server.http.connection import JsonOnly
 from caesura.runtime.server.http.errors import (
     ApiError,
     JsonAnswer,
@@ -17,7 +18,6 @@ from caesura.runtime.server.http.errors import (
     invalid,
     sentence,
 )
-from caesura.runtime.server.keys.access import JsonOnly
 from caesura.runtime.whatif.choice import NAMES, Choice
 from caesura.runtime.whatif.replays import Busy, Replays
 

@@ -16,6 +16,7 @@ from caesura.runtime.recording import catalog
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.storage import Store
 from caesura.runtime.server import create_app
+from caesura.runtime.server.app import ServerParts
 from caesura.runtime.server.listen import listening
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.tools import Registry, calculator
@@ -102,7 +103,7 @@ async def server(
 ) -> AsyncIterator[Server]:
     with Recorder(Store(tmp_path / "traces.sqlite")) as recorder:
         stop = record(engine, recorder)
-        app = create_app(engine, Registry([calculator]), recorder=recorder)
+        app = create_app(engine, Registry([calculator]), parts=ServerParts(recorder=recorder))
         async with (
             listening(app, shutdown_timeout=1) as port,
             aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,

@@ -16,6 +16,7 @@ from vllm.inputs import tokens_input
 from caesura.intercept.calls.events import CallFinished, TurnEnded
 from caesura.runtime.launch import start_engine
 from caesura.runtime.server import create_app
+from caesura.runtime.server.app import ServerParts
 from caesura.runtime.server.listen import listening
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import CallRule, Sampling, SessionSpec
@@ -139,7 +140,7 @@ async def optioned(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vl
 @asynccontextmanager
 async def served(engine: VllmEngine) -> AsyncIterator[Client]:
     async with engine.backend.server() as vllm:
-        app = create_app(engine, Registry([calculator]), vllm=vllm)
+        app = create_app(engine, Registry([calculator]), parts=ServerParts(vllm=vllm))
         async with (
             listening(app, shutdown_timeout=1) as port,
             aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,

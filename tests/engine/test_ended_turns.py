@@ -12,6 +12,7 @@ from vllm.tool_parsers.granite4_tool_parser import Granite4ToolParser
 from caesura import Agent, Sampling, tool
 from caesura.runtime.events import ToolReturned, TurnEnded
 from caesura.runtime.server import create_app
+from caesura.runtime.server.app import ServerParts
 from caesura.runtime.server.listen import listening
 from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.vllm.client.engine import VllmEngine
@@ -67,7 +68,7 @@ async def test_a_turn_that_the_limit_cuts_runs_nothing(model: VllmEngine) -> Non
 async def test_tools_of_clients_and_of_the_server(model: VllmEngine) -> None:
     async with (
         model.backend.server() as vllm,
-        listening(create_app(model, Registry([calculator]), vllm=vllm)) as port,
+        listening(create_app(model, Registry([calculator]), parts=ServerParts(vllm=vllm))) as port,
         AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none") as client,
     ):
         asked = {"model": "tiny", "messages": QUESTION, "temperature": 0}

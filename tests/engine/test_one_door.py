@@ -15,7 +15,9 @@ from pydantic import BaseModel
 from vllm.v1.engine.exceptions import EngineGenerateError
 
 from caesura.runtime.server import create_app
+from caesura.runtime.server.app import ServerParts
 from caesura.runtime.server.listen import listening
+from caesura.runtime.server.load.options import ServerOptions
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.tools import Registry, calculator
 
@@ -58,7 +60,12 @@ class Door:
 @pytest.fixture(scope="module")
 async def door(engine: VllmEngine) -> AsyncIterator[Door]:
     async with engine.backend.server() as vllm:
-        app = create_app(engine, Registry([calculator]), vllm=vllm, client_max_size=MAX_BODY_BYTES)
+        app = create_app(
+            engine,
+            Registry([calculator]),
+            ServerOptions(client_max_size=MAX_BODY_BYTES),
+            ServerParts(vllm=vllm),
+        )
         async with listening(app, shutdown_timeout=1) as port:
             made = Door(f"http://127.0.0.1:{port}")
             yield made

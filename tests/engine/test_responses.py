@@ -12,6 +12,7 @@ import openai
 import pytest
 
 from caesura.runtime.server import create_app
+from caesura.runtime.server.app import ServerParts
 from caesura.runtime.server.listen import listening
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.tools import Registry, calculator
@@ -79,7 +80,7 @@ async def test_a_follow_up_finds_the_prefix_of_its_response(
 async def test_a_paused_call_waits_for_its_approval(engine: VllmEngine, settled: Any) -> None:
     people = People()
     tools = Registry([with_approval(calculator, people)])
-    app = create_app(engine, tools, people=people)
+    app = create_app(engine, tools, parts=ServerParts(people=people))
     async with (
         listening(app) as port,
         openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="-") as client,

@@ -10,6 +10,7 @@ from openai import AsyncOpenAI
 
 from caesura.runtime.launch import CPU_BLOCK_SIZE
 from caesura.runtime.server import create_app
+from caesura.runtime.server.app import ServerParts
 from caesura.runtime.server.listen import listening
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.tools import Registry, calculator
@@ -54,7 +55,7 @@ class Client:
 @asynccontextmanager
 async def served(engine: VllmEngine) -> AsyncIterator[Client]:
     async with engine.backend.server() as vllm:
-        app = create_app(engine, Registry(), vllm=vllm)
+        app = create_app(engine, Registry(), parts=ServerParts(vllm=vllm))
         async with listening(app, shutdown_timeout=1) as port:
             made = Client(f"http://127.0.0.1:{port}")
             made.openai._client.base_url = f"http://127.0.0.1:{port}"

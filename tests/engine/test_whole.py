@@ -17,6 +17,7 @@ from caesura.runtime.cli.demo import PRICES, QUESTIONS, REPLY, TOUR, Stop, ask_a
 from caesura.runtime.errors import UsageError
 from caesura.runtime.events import CallFinished, ToolReturned, TurnEnded
 from caesura.runtime.server import create_app
+from caesura.runtime.server.app import ServerParts
 from caesura.runtime.server.listen import listening
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.tools import Registry, calculator, clock
@@ -32,7 +33,9 @@ QUESTION: Any = [{"role": "user", "content": "What is 48 * 17?"}]
 async def client(engine: VllmEngine) -> AsyncIterator[AsyncOpenAI]:
     async with (
         engine.backend.server() as vllm,
-        listening(create_app(engine, Registry([calculator, clock]), vllm=vllm)) as port,
+        listening(
+            create_app(engine, Registry([calculator, clock]), parts=ServerParts(vllm=vllm))
+        ) as port,
         AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none") as made,
     ):
         yield made

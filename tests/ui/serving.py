@@ -13,7 +13,9 @@ from caesura.runtime.recording.entries import Entry, Recording, row_of
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.storage import Store
 from caesura.runtime.server import create_app
+from caesura.runtime.server.app import ServerParts
 from caesura.runtime.server.listen import listening
+from caesura.runtime.server.load.options import ServerOptions
 from caesura.runtime.testing import ScriptedEngine
 from caesura.runtime.whatif.replays import Replays
 from caesura.tools.artifacts import ArtifactStore
@@ -145,11 +147,13 @@ async def serve(
     app = create_app(
         engine,
         Registry(tools),
-        api_key=key,
-        recorder=recorder,
-        artifacts=artifacts,
-        people=people,
-        replays=None if replays is None else replays(store),
+        ServerOptions(api_key=key),
+        ServerParts(
+            recorder=recorder,
+            artifacts=artifacts,
+            people=people,
+            replays=None if replays is None else replays(store),
+        ),
     )
     port = await stack.enter_async_context(listening(app, shutdown_timeout=0.1))
     cable = Cable(port)

@@ -10,6 +10,7 @@ from typing import Any
 
 from caesura.runtime.journal.store import Entry
 from caesura.runtime.server import create_app
+from caesura.runtime.server.app import ServerParts
 from caesura.runtime.testing import call as scripted_call
 from caesura.runtime.testing import calls, say
 from caesura.tools.registry import Registry
@@ -83,7 +84,9 @@ class Journals:
 
 async def _lived(name: str) -> list[Entry]:
     journal, till = Spy(), Till()
-    app = create_app(LoggingEngine(_item, model=MODEL), till.registry(), journal=journal)
+    app = create_app(
+        LoggingEngine(_item, model=MODEL), till.registry(), parts=ServerParts(journal=journal)
+    )
     await app.start()
     served = Served(app, None, Tracebacks())  # type: ignore[arg-type]
     asked = {"model": MODEL, "input": name, "tools": [MCP], "background": True}
@@ -103,7 +106,9 @@ async def _served(rows: list[Row], beside: list[Entry]) -> tuple[list[str], list
         journal.put(run, number, body)
     logging.getLogger().addHandler(log)
     wrong: list[str] = []
-    app = create_app(LoggingEngine(_item, model=MODEL), till.registry(), journal=journal)
+    app = create_app(
+        LoggingEngine(_item, model=MODEL), till.registry(), parts=ServerParts(journal=journal)
+    )
     try:
         await app.start()
         try:

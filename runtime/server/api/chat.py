@@ -1,7 +1,7 @@
 """`POST /v1/chat/completions`: each request has one engine session and one run."""
 
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
@@ -18,61 +18,41 @@ from caesura.runtime.server.api.chat_answer import (
 )
 from caesura.runtime.server.api.chat_kept import KeptChat, KeptChats
 from caesura.runtime.server.api.chat_request import ChatRequest, make_plan, parse
-from caesura.runtime.server.api.chat_spliced import SplicedChat
 from caesura.runtime.server.api.decoding import (
     open_session,
     side_by_side,
     stream_pieces,
     with_sender,
 )
-from caesura.runtime.server.api.delegation import Delegation
 from caesura.runtime.server.api.people import pending_told
-from caesura.runtime.server.http.connection import parsed
-from caesura.runtime.server.http.counting import note_answer
+from caesura.runtime.server.http.connection import parsed, parsed_once
 from caesura.runtime.server.http.errors import JsonAnswer
+from caesura.runtime.server.http.exchange import note_answer
 from caesura.runtime.server.http.stream import EventStream, errors_sent
 from caesura.runtime.server.keys.sender import sender_of
 from caesura.runtime.server.load.state import State
-from caesura.scheduler.vllm_server import ServerSplicing
 from caesura.tools.people import Pending
 
 
 class ChatCompletions:
     """The handler of the route."""
 
-    def __init__(
-        self,
-        state: State,
-        delegation: Delegation | None,
-        kept: KeptChats,
-        splicing: ServerSplicing | None = None,
-    ) -> None:
+    def __init__(self, state: State, kept: KeptChats) -> None:
         self._state = state
         self._kept = kept
-        self._delegation = delegation
-        self._spliced: SplicedChat | None = None
-        if delegation is not None and splicing is not None:
-            model, metrics = state.engine.model, state.metrics
-            self._spliced = SplicedChat(model, delegation, splicing, metrics)
 
     async def answer(self, request: Request, send: Send) -> None:
         """Answer a chat completion request, streamed or whole.
 
-        vLLM's own server, where there is one, answers requests without `server_tools`.
         In every case the handler closes the engine's session and cancels the tools under way,
         also when the client leaves.
         """
         started = time.monotonic()
         state = self._state
-        if self._delegation is not None:
-            given = await self._delegation.body_of(request)
-            if given is not None and await self._is_vllms(self._delegation, request, given):
-                await self._delegated(self._delegation, request, given, send)
-                return
         shown = sender_of(request)
         with state.gate.enter(shown):
             body = await request.body()
-            asked, plan = await _planned(state, body)
+            asked, plan = await _planned(state, request)
             sender = shown.of_user(plan.user)
             run = self._kept.joined(shown, body, asked, plan, started)
             if run is not None:
@@ -122,33 +102,15 @@ class ChatCompletions:
             pass
         await JsonAnswer(completion(answers))(request.scope, request.receive, send)
 
-    async def _is_vllms(
-        self, delegation: Delegation, request: Request, given: Mapping[str, Any]
-    ) -> bool:
-        """Return whether vLLM answers. With a schema beside tools, it would allow no call."""
-        form, choice = given.get("response_format"), given.get("tool_choice") or "auto"
-        formed = isinstance(form, dict) and form.get("type") != "text"
-        if formed and given.get("tools") and choice == "auto":
-            return await delegation.must_answer(request, given, parse)
-        return True
 
-    async def _delegated(
-        self, delegation: Delegation, request: Request, given: dict[str, Any], send: Send
-    ) -> None:
-        if self._spliced is None:
-            await delegation.answer(request, send)
-        else:
-            await self._spliced.answer(request, given, send)
-
-
-async def _planned(state: State, body: bytes) -> tuple[ChatRequest, Plan]:
+async def _planned(state: State, request: Request) -> tuple[ChatRequest, Plan]:
     """Parse and check a body; raise `ApiError` if it is invalid."""
+    asked = await parsed_once(request, parse)
 
-    def planned(body: bytes) -> tuple[ChatRequest, Plan]:
-        asked = parse(body)
-        return asked, make_plan(asked, state.engine, state.tools, state.limits)
+    def planned(body: bytes) -> Plan:
+        return make_plan(asked, state.engine, state.tools, state.limits)
 
-    return await parsed(planned, body)
+    return asked, await parsed(planned, await request.body())
 
 
 async def _stream(
@@ -161,7 +123,7 @@ async def _stream(
     deltas: AsyncGenerator[Numbered, None],
 ) -> None:
     chunks = Chunks(answers, include_usage=asked.include_usage)
-    async with EventStream(send, state.keep_alive_seconds) as stream:
+    async with EventStream(send, state.options.keep_alive_seconds) as stream:
         begun = False
 
         async def tell(chunk: dict[str, Any]) -> None:

@@ -10,23 +10,27 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caesura.runtime.errors import EngineFailed
 from caesura.runtime.server.api.fields import MAX_BAD_WORDS, MAX_MESSAGES, MAX_STOPS, MAX_TOOLS
-from caesura.runtime.server.http.connection import ToldOfLeaving, parsed
-from caesura.runtime.server.http.counting import note_code
+from caesura.runtime.server.http.connection import ToldOfLeaving, parsed, parsed_once, sends_json
 from caesura.runtime.server.http.errors import NO_THREADS, ApiError, invalid, speaks_anthropic
-from caesura.runtime.server.keys.access import sends_json
+from caesura.runtime.server.http.exchange import note_code
 from caesura.runtime.server.keys.key import salted
 from caesura.runtime.server.keys.sender import Sender, sender_of, with_origin
 from caesura.runtime.server.load.gate import unavailable
 from caesura.runtime.server.load.state import State
 from caesura.scheduler.vllm_server import VllmServer
 
+Side = Literal["ours", "vllm"]
+Handler = Callable[[Request, Send], Awaitable[None]]
+Spliced = Callable[[Request, Mapping[str, Any], Send], Awaitable[None]]
+_READ = (b'"server_tools"', b'"allowed_tools"', b'"response_format"')
+"""What stands in each chat completion that may be ours."""
 MAX_DEPTH = 200
 """The most brackets within each other in a body; parsers recurse."""
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -75,38 +79,38 @@ class Delegation:
             return
         request = Request(scope, receive)
         if sends_json(request):
-            await self.parse(await request.body())
+            await self.fields_of(request)
         await self.answer(request, send)
 
-    async def body_of(self, request: Request) -> dict[str, Any] | None:
-        """Return the fields of a request that vLLM answers, or None if it `is_ours`.
-
-        Raises `ApiError` for a body beyond a bound. It also refuses a message's `thread`: vLLM
-        would ignore it, and answer without the conversation in it.
-        """
-        data = await self.parse(await request.body())
-        if is_ours(data):
-            return None
-        if data.get("thread") is not None and speaks_anthropic(request.url.path):
-            raise invalid("thread is not supported: send all messages.", "thread", NO_THREADS)
-        return data
-
-    async def must_answer(
+    async def answered_by(
         self, request: Request, given: Mapping[str, Any], parse: Callable[[bytes], object]
-    ) -> bool:
-        """Return whether only vLLM can answer a request with the fields `given`.
+    ) -> Side:
+        """Return who answers a chat completion or a message with the fields `given`.
 
-        It then names another model, such as an adapter that is still to be found, or `parse`
-        refuses its body, or the model's answers can only be read there.
+        What vLLM's server cannot do is ours: tools of the server, or some tools that are allowed.
+        A message is ours wherever `parse` takes it: vLLM's server would ignore the begin of an
+        answer in it, and its follow-ups cannot be spliced. A chat completion is ours with a schema
+        beside tools, for which vLLM allows no call. Neither is ours where it names another model,
+        such as an adapter that is still to be found, or where only vLLM reads the model's answers.
+
+        Raises `ApiError` for a message's `thread`: vLLM would answer without the conversation in
+        it.
         """
+        if _asks_for_ours(given):
+            return "ours"
+        if speaks_anthropic(request.url.path):
+            if given.get("thread") is not None:
+                raise invalid("thread is not supported: send all messages.", "thread", NO_THREADS)
+        elif not _has_schema_beside_tools(given):
+            return "vllm"
         named, engine = given.get("model"), self._engine
         if self._parses_alone or not (named == engine.model or named in engine.adapters):
-            return True
+            return "vllm"
         try:
-            await parsed(parse, await request.body())
+            await parsed_once(request, parse)
         except ApiError:
-            return True
-        return False
+            return "vllm"
+        return "ours"
 
     async def answer(self, request: Request, send: Send, body: bytes | None = None) -> None:
         """Let vLLM answer a request whose body was parsed; `body` replaces its own, if given.
@@ -120,7 +124,7 @@ class Delegation:
             body = await request.body()
         sender = sender_of(request).of_user(None)
         with self._gate.enter(sender), self._followed(sender):
-            body = await self._with_media(body)
+            body = await self._with_media(request, body)
             if request.url.path.endswith(_GENERATE):
                 body = await parsed(partial(with_origin, origin=sender.origin), body)
             await self._app(request.scope, Again(body, request.receive), send)
@@ -153,20 +157,21 @@ class Delegation:
                 if tap is not None:
                     self._gate.quotas.spend(sender, len(tap.tokens))
 
-    async def _with_media(self, body: bytes) -> bytes:
+    async def _with_media(self, request: Request, body: bytes) -> bytes:
         """Return the body with data URLs instead of addresses, if the model takes media.
 
         So vLLM's server fetches nothing, and no address within the network can be asked.
         """
         if not self._rules.limits or not any(field in body for field in _ADDRESSED):
             return body
-        data = await self.parse(body)
+        own = body is await request.body()
+        data = await (self.fields_of(request) if own else parsed(self._parsed, body))
         inlined = await self._media.inlined_json(data, self._rules)
         return body if inlined == data else json.dumps(inlined).encode()
 
-    async def parse(self, body: bytes) -> dict[str, Any]:
+    async def fields_of(self, request: Request) -> dict[str, Any]:
         """Return the object in a body; raise `ApiError` if it is none, or beyond a bound."""
-        return await parsed(self._parsed, body)
+        return await parsed_once(request, self._parsed)
 
     def _parsed(self, body: bytes) -> dict[str, Any]:
         try:
@@ -195,11 +200,50 @@ class Delegation:
         return data
 
 
-def is_ours(body: Mapping[str, Any]) -> bool:
-    """Return whether a request asks for what vLLM's server does not do."""
-    choice = body.get("tool_choice")
+class Delegated:
+    """A route that vLLM's server answers or, where it cannot, our own handler.
+
+    `spliced` lets vLLM continue from the tokens of earlier answers.
+    """
+
+    def __init__(
+        self,
+        delegation: Delegation,
+        ours: Handler,
+        parse: Callable[[bytes], object],
+        spliced: Spliced | None = None,
+    ) -> None:
+        self._delegation = delegation
+        self._ours = ours
+        self._parse = parse
+        self._spliced = spliced
+
+    async def answer(self, request: Request, send: Send) -> None:
+        """Answer one request. Raises `ApiError` for a body beyond a bound."""
+        given = await self._delegation.fields_of(request)
+        if await self._delegation.answered_by(request, given, self._parse) == "ours":
+            await self._ours(request, send)
+        elif self._spliced is not None:
+            await self._spliced(request, given, send)
+        else:
+            await self._delegation.answer(request, send)
+
+
+def may_be_ours(body: bytes) -> bool:
+    """Return whether `answered_by` must read a chat completion; any other one is vLLM's."""
+    return any(field in body for field in _READ)
+
+
+def _asks_for_ours(given: Mapping[str, Any]) -> bool:
+    choice = given.get("tool_choice")
     allowed = isinstance(choice, dict) and choice.get("type") == "allowed_tools"
-    return allowed or bool(body.get("server_tools"))
+    return allowed or bool(given.get("server_tools"))
+
+
+def _has_schema_beside_tools(given: Mapping[str, Any]) -> bool:
+    form, choice = given.get("response_format"), given.get("tool_choice") or "auto"
+    formed = isinstance(form, dict) and form.get("type") != "text"
+    return formed and bool(given.get("tools")) and choice == "auto"
 
 
 class Again:

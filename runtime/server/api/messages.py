@@ -24,12 +24,11 @@ from caesura.runtime.run.context import Plan
 from caesura.runtime.run.fold import RunFold
 from caesura.runtime.server.api.chat_request import make_plan
 from caesura.runtime.server.api.decoding import open_session, stream_pieces, with_sender
-from caesura.runtime.server.api.delegation import Delegation
 from caesura.runtime.server.api.messages_request import Block, MessagesRequest, answer_record, parse
 from caesura.runtime.server.api.people import pending_told
-from caesura.runtime.server.http.connection import parsed
-from caesura.runtime.server.http.counting import note_answer
+from caesura.runtime.server.http.connection import parsed, parsed_once
 from caesura.runtime.server.http.errors import JsonAnswer
+from caesura.runtime.server.http.exchange import note_answer
 from caesura.runtime.server.http.stream import EventStream, errors_sent, typed_event
 from caesura.runtime.server.keys.sender import sender_of
 from caesura.runtime.server.load.state import State
@@ -238,9 +237,8 @@ def _signature(text: str) -> str:
 class Messages:
     """The handler of the route."""
 
-    def __init__(self, state: State, delegation: Delegation | None) -> None:
+    def __init__(self, state: State) -> None:
         self._state = state
-        self._delegation = delegation
 
     async def answer(self, request: Request, send: Send) -> None:
         """Answer a request, streamed or whole.
@@ -251,12 +249,9 @@ class Messages:
         """
         started = time.monotonic()
         state = self._state
-        if self._delegation is not None and await self._is_vllms(self._delegation, request):
-            await self._delegation.answer(request, send)
-            return
         shown = sender_of(request)
         with state.gate.enter(shown):
-            asked, plan = await parsed(self._planned, await request.body())
+            asked, plan = await self._planned(request)
             sender = shown.of_user(plan.user)
             plan = with_sender(state, plan, sender)
             thinks = asked.thinking is None or asked.thinking.type != "disabled"
@@ -273,20 +268,15 @@ class Messages:
                         pass
             await JsonAnswer(answer.whole())(request.scope, request.receive, send)
 
-    async def _is_vllms(self, delegation: Delegation, request: Request) -> bool:
-        """Return whether vLLM answers: what this server refuses, such as pictures or adapters.
-
-        vLLM's server would ignore the begin of an answer in the last message, and follow-ups of
-        its messages cannot be spliced.
-        """
-        given = await delegation.body_of(request)
-        return given is not None and await delegation.must_answer(request, given, parse)
-
-    def _planned(self, body: bytes) -> tuple[MessagesRequest, Plan]:
+    async def _planned(self, request: Request) -> tuple[MessagesRequest, Plan]:
         """Parse and check a body; raise `ApiError` if it is invalid."""
-        asked, chat = parse(body)
+        asked, chat = await parsed_once(request, parse)
         state = self._state
-        return asked, make_plan(chat, state.engine, state.tools, state.limits)
+
+        def planned(body: bytes) -> Plan:
+            return make_plan(chat, state.engine, state.tools, state.limits)
+
+        return asked, await parsed(planned, await request.body())
 
 
 async def _stream(
@@ -298,7 +288,7 @@ async def _stream(
     events: AsyncGenerator[Event, None],
 ) -> None:
     ping = typed_event(PING)
-    async with EventStream(send, state.keep_alive_seconds, keep_alive=ping) as stream:
+    async with EventStream(send, state.options.keep_alive_seconds, keep_alive=ping) as stream:
         begun = False
 
         async def tell(event: Event) -> None:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Send
 
+from caesura.runtime.server.http.connection import JsonOnly
 from caesura.runtime.server.http.errors import (
     ApiError,
     JsonAnswer,
@@ -20,7 +21,7 @@ from caesura.runtime.server.http.errors import (
     sentence,
 )
 from caesura.runtime.server.http.stream import EventStream, Streamed
-from caesura.runtime.server.keys.access import Door, JsonOnly, reaches
+from caesura.runtime.server.keys.access import Door, reaches
 from caesura.runtime.server.keys.rules import Role
 from caesura.runtime.server.keys.sender import sender_of
 from caesura.tools.people import BadAnswer, NoSuchItem, NotPending, Pending, People

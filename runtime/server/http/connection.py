@@ -6,8 +6,9 @@ A large body is parsed beside the event loop.
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caesura.runtime.server.http.errors import ApiError
@@ -32,6 +33,47 @@ _CLOSE = {"Connection": "close"}
 _DISCONNECT: Message = {"type": "http.disconnect"}
 _TOLD_SECONDS = 5.0
 """How long an application may take to end a request after it was told of the disconnect."""
+
+
+async def parsed_once(request: Request, parse_body: Callable[[bytes], T]) -> T:
+    """Return what `parsed` returns for the body of a request, which is parsed at the first call."""
+    known: dict[Any, T] = request.scope.setdefault(_PARSED, {})
+    if parse_body not in known:
+        known[parse_body] = await parsed(parse_body, await request.body())
+    return known[parse_body]
+
+
+JSON = "application/json"
+_PARSED = "caesura.parsed"
+_MAX_SHOWN_CHARACTERS = 100
+
+
+def sends_json(request: HTTPConnection) -> bool:
+    """Return whether the headers of a request say that its body is JSON."""
+    return request.headers.get("Content-Type", "").partition(";")[0].strip().lower() == JSON
+
+
+class JsonOnly:
+    """Middleware of a route that refuses, with 415, a body whose type is not JSON.
+
+    Browsers send bodies of some other types across origins without a preflight request.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, if its body is JSON."""
+        request = HTTPConnection(scope)
+        if not sends_json(request):
+            said = request.headers.get("Content-Type", "")
+            shown = repr(said[:_MAX_SHOWN_CHARACTERS]) if said else "missing"
+            raise ApiError(
+                415,
+                f"The body's Content-Type is {shown}: send {JSON}.",
+                code="unsupported_media_type",
+            )
+        await self._app(scope, receive, send)
 
 
 class Connections:

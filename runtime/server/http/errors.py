@@ -11,7 +11,6 @@ from typing import Any
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caesura.runtime.errors import (
     CaesuraError,
@@ -23,7 +22,6 @@ from caesura.runtime.errors import (
     UsageError,
 )
 from caesura.runtime.run.media import MediaRefused
-from caesura.runtime.server.http.counting import note_code
 from caesura.scheduler.errors import RepeatedDeaths
 
 MESSAGES = "/v1/messages"
@@ -186,37 +184,6 @@ def _from_engine(error: EngineFailed | RequestFailed) -> ApiError:
             return ApiError(500, message, code="request_failed")
     log.error("the engine failed: %s", error)
     return ApiError(503, "The engine has failed: restart it.", code="engine_failed")
-
-
-class Errors:
-    """Middleware that turns every exception of a handler into an error object.
-
-    The caller's connection is closed if an answer had begun, since no other sign is left.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, with an error object if its handler fails."""
-        begun = False
-
-        async def observed(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
-
-        try:
-            await self._app(scope, receive, observed)
-        except Exception as error:
-            told = from_exception(error)
-            if begun:
-                log.error("an answer was cut short: %s", error)
-            elif scope["type"] == "http":
-                note_code(scope, told.code)
-                await told.response(scope["path"])(scope, receive, send)
-            else:
-                await send({"type": "websocket.close", "code": 1008, "reason": told.message})
 
 
 def _type_of(status: int) -> str:

@@ -7,7 +7,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caesura.runtime.errors import UsageError
-from caesura.runtime.server.http.counting import noted_answer
+from caesura.runtime.server.http.exchange import noted_answer
 
 SESSION, PARENT = "Caesura-Session", "Caesura-Parent"
 """The headers with which a client names a session, and the session that started it."""

@@ -19,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server.http.errors import ApiError
-from caesura.runtime.server.keys.access import HEALTH
+from caesura.runtime.server.http.exchange import HEALTH
 
 DESCRIPTORS_KEPT = 128
 """File descriptors that connections leave to the engine, the tools and the files."""

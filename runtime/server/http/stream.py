@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from caesura.runtime.server.http.counting import count_as
 from caesura.runtime.server.http.errors import from_exception
+from caesura.runtime.server.http.exchange import count_as
 
 _HEADERS = {
     "Content-Type": "text/event-stream",

@@ -4,20 +4,21 @@ A server without a key answers every request that reaches it. A web page in a us
 reach every server that the user's machine can reach. Three checks refuse requests of such pages.
 `Host` stops DNS rebinding, where a page points its own host name to this server.
 `Origin` stops requests that a page sends to a server of another origin.
-The type of a body stops requests that a browser sends without a preflight request.
+The type of a body (`JsonOnly`) stops requests that a browser sends without a preflight request.
 """
 
 import hmac
 import ipaddress
 import string
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server.http.errors import ApiError
+from caesura.runtime.server.http.exchange import HEALTH, READY, Check
 from caesura.runtime.server.keys.key import (
     Key,
     Reach,
@@ -28,19 +29,14 @@ from caesura.runtime.server.keys.quota import Quotas
 from caesura.runtime.server.keys.rules import Role, asked_for, least_role
 from caesura.runtime.server.keys.sender import SENDER, Sender, found_sender, sender_of
 
-HEALTH = "/health"
-READY = "/ready"
 PROBES = frozenset({HEALTH, READY})
 """What probes ask for, under any name of the server and without a key."""
 LOOPBACK_NAME = "localhost"
-JSON = "application/json"
 _NAME_CHARACTERS = frozenset(string.ascii_lowercase + string.digits + "-._")
 _MAX_SHOWN_CHARACTERS = 100
 ApiKeys = str | Collection[str | Key] | None
 _NOBODY = "nobody"
 """The reach of a request without a key, to a server with keys: no record has this tenant."""
-Check = Callable[[HTTPConnection], None]
-"""Raises `ApiError` for a request that may not be answered."""
 
 
 class Door:
@@ -71,6 +67,11 @@ class Door:
         """Find who sent a request, for its scope; raise `ApiError` if it may not be answered."""
         request.scope[SENDER] = self.sender(request.headers)
         self._check(request)
+
+    def headers(self, scope: Scope) -> Mapping[str, str]:
+        """Return the headers of an answer that tell what is left of its key's limits."""
+        sender: Sender | None = scope.get(SENDER)
+        return {} if sender is None else self.quotas.headers(sender)
 
     def check_route(self, request: HTTPConnection) -> None:
         """Raise `ApiError` 403 if the request has a key of this server whose role is too low.
@@ -122,19 +123,6 @@ def check_door(
 ) -> None:
     """Raise `UsageError` for wrong settings, before anything is started."""
     Door(api_key, allowed_hosts, allowed_origins)
-
-
-class Access:
-    """Middleware that answers only requests that pass a check."""
-
-    def __init__(self, app: ASGIApp, check: Check) -> None:
-        self._app = app
-        self._check = check
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, if it may be answered."""
-        self._check(HTTPConnection(scope))
-        await self._app(scope, receive, send)
 
 
 def access_check(
@@ -207,33 +195,6 @@ def _own_names(allowed_hosts: Iterable[str], origins: frozenset[str]) -> Check:
                 _check_origin(origin, request.headers.get("Host", ""), allowed)
 
     return refuse_foreign
-
-
-def sends_json(request: HTTPConnection) -> bool:
-    """Return whether the headers of a request say that its body is JSON."""
-    return request.headers.get("Content-Type", "").partition(";")[0].strip().lower() == JSON
-
-
-class JsonOnly:
-    """Middleware of a route that refuses, with 415, a body whose type is not JSON.
-
-    Browsers send bodies of some other types across origins without a preflight request.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, if its body is JSON."""
-        request = HTTPConnection(scope)
-        if not sends_json(request):
-            said = request.headers.get("Content-Type")
-            raise ApiError(
-                415,
-                f"The body's Content-Type is {_shown(said) if said else 'missing'}: send {JSON}.",
-                code="unsupported_media_type",
-            )
-        await self._app(scope, receive, send)
 
 
 def is_loopback(host: str) -> bool:

@@ -8,13 +8,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from math import ceil, inf
 
-from starlette.datastructures import MutableHeaders
-from starlette.requests import HTTPConnection
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.key import Key
-from caesura.runtime.server.keys.sender import Sender, sender_of
+from caesura.runtime.server.keys.sender import Sender
 
 MINUTE = 60.0
 CODE = "rate_limit_exceeded"
@@ -149,26 +145,3 @@ class Quotas:
         """Return the headers of an answer that tell what is left."""
         quota = self.of(sender)
         return {} if quota is None else quota.headers(self._clock())
-
-
-class LimitsTold:
-    """Middleware that adds the headers `x-ratelimit-*` to the answers of keys with limits."""
-
-    def __init__(self, app: ASGIApp, quotas: Quotas) -> None:
-        self._app = app
-        self._quotas = quotas
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-
-        async def told(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(raw=message["headers"])
-                headers.update(self._quotas.headers(sender_of(HTTPConnection(scope))))
-                message = {**message, "headers": headers.raw}
-            await send(message)
-
-        await self._app(scope, receive, told)

@@ -12,6 +12,7 @@ from caesura.runtime.server.keys.access import Door
 from caesura.runtime.server.keys.auditing import Auditing
 from caesura.runtime.server.load.gate import Gate
 from caesura.runtime.server.load.metrics import Metrics
+from caesura.runtime.server.load.options import ServerOptions
 from caesura.runtime.supervision.readiness import Readiness
 from caesura.runtime.supervision.supervisor import Runs
 from caesura.runtime.whatif.replays import Replays
@@ -28,10 +29,11 @@ class State:
 
     engine: Engine
     tools: Registry
+    options: ServerOptions
     limits: Limits
+    """Those of the options, within what the engine can answer."""
     metrics: Metrics
     gate: Gate
-    keep_alive_seconds: float
     media: MediaFetcher
     door: Door
     people: People | None = None

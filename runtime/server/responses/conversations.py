@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from caesura.runtime.server.http.counting import note_answer
+from caesura.runtime.server.http.connection import JsonOnly
 from caesura.runtime.server.http.errors import ApiError, JsonAnswer, invalid
-from caesura.runtime.server.keys.access import JsonOnly
+from caesura.runtime.server.http.exchange import note_answer
 from caesura.runtime.server.keys.sender import sender_of
 from caesura.runtime.server.responses import ids
 from caesura.runtime.server.responses.items import items_of

@@ -10,11 +10,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Send
 
-from caesura.runtime.server.http.connection import parsed
-from caesura.runtime.server.http.counting import count_as, note_answer
+from caesura.runtime.server.http.connection import JsonOnly, parsed
 from caesura.runtime.server.http.errors import JsonAnswer, invalid
+from caesura.runtime.server.http.exchange import count_as, note_answer
 from caesura.runtime.server.http.stream import EventStream, Streamed
-from caesura.runtime.server.keys.access import JsonOnly
 from caesura.runtime.server.keys.sender import sender_of
 from caesura.runtime.server.load.state import State
 from caesura.runtime.server.responses.compact import compacted, counted_tokens
@@ -100,7 +99,7 @@ class ResponseHandlers:
                 "background, or another server runs it. Send this request again when it has ended.",
                 "stream",
             )
-        async with EventStream(send, self._state.keep_alive_seconds) as stream:
+        async with EventStream(send, self._state.options.keep_alive_seconds) as stream:
             for event in events_again(found.public(), after):
                 await stream.send_typed(event)
             await stream.end()
@@ -147,7 +146,7 @@ class ResponseHandlers:
         return JsonAnswer(told)
 
     async def _stream(self, request: Request, send: Send, feed: Feed, after: int = -1) -> None:
-        async with EventStream(send, self._state.keep_alive_seconds) as stream:
+        async with EventStream(send, self._state.options.keep_alive_seconds) as stream:
             async for event in feed.read(after):
                 if feed.error is not None and feed.failed_first and not stream.begun:
                     raise feed.error  # nothing was sent, so the error can have a status

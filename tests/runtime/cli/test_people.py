@@ -19,9 +19,11 @@ from caesura.runtime.cli.pending import line_of
 from caesura.runtime.cli.terminal import Terminal
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.server import create_app
+from caesura.runtime.server.app import ServerParts
 from caesura.runtime.server.keys.key import Key
 from caesura.runtime.server.keys.rules import Role
 from caesura.runtime.server.listen import listening
+from caesura.runtime.server.load.options import ServerOptions
 from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.tools.people import Pending, People
 from caesura.tools.registry import Registry
@@ -60,7 +62,9 @@ class Office:
 @pytest.fixture
 async def office(tmp_path: Path) -> AsyncIterator[Office]:
     people = People(tmp_path / "people.sqlite")
-    served = create_app(ScriptedEngine([]), Registry(), people=people, api_key="secret")
+    served = create_app(
+        ScriptedEngine([]), Registry(), ServerOptions(api_key="secret"), ServerParts(people=people)
+    )
     async with listening(served, shutdown_timeout=0.1) as port:
         yield Office(people, f"http://127.0.0.1:{port}/v1")
     await people.aclose()
@@ -109,7 +113,9 @@ async def test_approve_and_deny(office: Office) -> None:
 async def test_a_clients_key_sees_nothing_of_others(tmp_path: Path) -> None:
     people = People()
     keys = [Key("bob-secret"), Key("amy-secret", "amy", role=Role.APPROVE)]
-    served = create_app(ScriptedEngine([]), Registry(), people=people, api_key=keys)
+    served = create_app(
+        ScriptedEngine([]), Registry(), ServerOptions(api_key=keys), ServerParts(people=people)
+    )
     async with listening(served, shutdown_timeout=0.1) as port:
         office = Office(people, f"http://127.0.0.1:{port}")
         asking = asyncio.create_task(people.approve("pay", {"euro": 5}, deadline_seconds=60))

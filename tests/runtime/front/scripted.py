@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from caesura.runtime.server import create_app
+from caesura.runtime.server import ServerOptions, create_app
 from caesura.runtime.server.app import Application
 from caesura.runtime.testing import ScriptedEngine
 from caesura.scheduler.messages import Message, ToolSpec
@@ -31,8 +31,8 @@ async def scripted_server(folder: Path, server: str) -> AsyncIterator[Applicatio
                 raise
         return server
 
-    app = create_app(ScriptedEngine(say, model=MODEL), Registry(()))
-    app.name_server(server)
+    engine = ScriptedEngine(say, model=MODEL)
+    app = create_app(engine, Registry(()), ServerOptions(server_name=server))
     await app.start()
     try:
         yield app

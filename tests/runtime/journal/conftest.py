@@ -20,6 +20,7 @@ from caesura.runtime.testing import ScriptedEngine
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.session_log import LoggedTurn, SessionLog, TurnOutcome
 from caesura.tools.registry import Registry
+from tests.runtime.server.settings import settings
 
 MODEL = "tiny/scripted"
 
@@ -168,7 +169,7 @@ async def serve() -> AsyncIterator[Callable[..., Any]]:
         ) -> Server:
             engine = script if isinstance(script, ScriptedEngine) else None
             engine = engine or LoggingEngine(script, model=MODEL)
-            app = create_app(engine, Registry(tools), journal=journal, **options)
+            app = create_app(engine, Registry(tools), *settings(journal=journal, **options))
             port = await stack.enter_async_context(listening(app, shutdown_timeout=0.1))
             server = Server(engine, app, port, journal)
             stack.push_async_callback(server.http.close)

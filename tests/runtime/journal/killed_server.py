@@ -15,6 +15,7 @@ from conftest import MODEL, LoggingEngine
 
 from caesura.runtime.journal.store import SqliteJournal
 from caesura.runtime.server import create_app
+from caesura.runtime.server.app import ServerParts
 from caesura.runtime.server.listen import listening
 from caesura.runtime.server.responses.store import SqliteResponses
 from caesura.runtime.testing import calls, say
@@ -56,9 +57,11 @@ async def main() -> None:
     app = create_app(
         LoggingEngine(SCRIPT, model=MODEL),
         Registry([pay, look]),
-        people=people,
-        store=SqliteResponses(DIRECTORY / "responses.sqlite"),
-        journal=SqliteJournal(DIRECTORY / "journal.sqlite"),
+        parts=ServerParts(
+            people=people,
+            store=SqliteResponses(DIRECTORY / "responses.sqlite"),
+            journal=SqliteJournal(DIRECTORY / "journal.sqlite"),
+        ),
     )
     async with listening(app) as port:
         print(port, flush=True)

@@ -16,6 +16,7 @@ from caesura.runtime.server.listen import listening
 from caesura.runtime.testing import ScriptedEngine
 from caesura.tools.registry import Registry
 from caesura.tools.tool import tool
+from tests.runtime.server.settings import settings
 
 MODEL = "tiny/scripted"
 WEATHER = {
@@ -85,7 +86,7 @@ async def serve_script() -> AsyncIterator[Callable[..., Any]]:
             engine = script
             if not isinstance(script, ScriptedEngine):
                 engine = ScriptedEngine(script, model=MODEL)
-            app = create_app(engine, Registry(tools), **options)
+            app = create_app(engine, Registry(tools), *settings(**options))
             port = await stack.enter_async_context(listening(app, shutdown_timeout=0.1))
             served = Served(engine, app, f"http://127.0.0.1:{port}")
             stack.push_async_callback(served.aclose)

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from caesura.runtime.cli.serve_options import ServerOptions
+from caesura.runtime.cli.serve_options import DoorOptions
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.storage import Store
 from caesura.runtime.server import create_app, serve
 from caesura.runtime.server.keys.access import is_loopback
 from caesura.runtime.server.keys.key import tenant_of, weights_of
+from caesura.runtime.server.load.options import ServerOptions
 from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People, with_approval
@@ -163,21 +164,23 @@ async def test_a_key_makes_names_unimportant(serve_script):
 @pytest.mark.parametrize("name", ["*", "http://llm.example.com", "llm.example.com:80", "", "a b"])
 def test_what_is_no_name_is_refused_at_the_start(name):
     with pytest.raises(UsageError, match="is not a host name: give a name such as"):
-        create_app(ScriptedEngine([]), Registry(), allowed_hosts=[name])
+        create_app(ScriptedEngine([]), Registry(), ServerOptions(allowed_hosts=[name]))
 
 
 async def test_a_server_answers_under_the_name_that_it_listens_on(monkeypatch):
-    made: dict[str, object] = {}
+    made: list[ServerOptions] = []
 
-    def create(engine, tools, **options):
-        made.update(options)
+    def create(engine, tools, options, parts):
+        made.append(options)
         raise UsageError("far enough")
 
     monkeypatch.setattr("caesura.runtime.server.listen.create_app", create)
     for host, expected in [("box", ["x", "box"]), ("0.0.0.0", ["x"]), ("localhost", ["x"])]:
         with pytest.raises(UsageError, match="far enough"):
-            await serve(ScriptedEngine([]), Registry(), host, allowed_hosts=["x"])
-        assert made["allowed_hosts"] == expected
+            await serve(
+                ScriptedEngine([]), Registry(), ServerOptions(host=host, allowed_hosts=["x"])
+            )
+        assert made[-1].allowed_hosts == expected
 
 
 @pytest.mark.parametrize(
@@ -223,7 +226,7 @@ async def test_without_origins_there_is_no_cors(serve_script):
 @pytest.mark.parametrize("origin", ["*", "app.example.com", "https://a.example/x", "ftp://a"])
 def test_what_is_no_origin_is_refused_at_the_start(origin):
     with pytest.raises(UsageError, match=r"allowed origin .* give|name the origins"):
-        create_app(ScriptedEngine([]), Registry(), allowed_origins=[origin])
+        create_app(ScriptedEngine([]), Registry(), ServerOptions(allowed_origins=[origin]))
 
 
 async def test_each_of_several_keys_is_valid(serve_script):
@@ -237,21 +240,21 @@ async def test_each_of_several_keys_is_valid(serve_script):
 def test_keys_from_a_file(tmp_path):
     file = tmp_path / "keys"
     file.write_text("# ours\nfirst\n\nsecond  # of the lab\n")
-    keys = ServerOptions(api_key=["zeroth"], api_key_file=file).keys()
+    keys = DoorOptions(api_key=["zeroth"], api_key_file=file).keys()
     assert [key.secret for key in keys or ()] == ["zeroth", "first", "second"]
-    assert ServerOptions().keys() is None
+    assert DoorOptions().keys() is None
     file.write_text("# nothing\n")
     with pytest.raises(UsageError, match="holds no key"):
-        ServerOptions(api_key_file=file).keys()
+        DoorOptions(api_key_file=file).keys()
 
 
 def test_a_file_of_keys_gives_weights_by_tenant(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("first weight=3  # pays\nsecond\n")
-    keys = ServerOptions(api_key_file=file).keys()
+    keys = DoorOptions(api_key_file=file).keys()
     assert [key.secret for key in keys] == ["first", "second"]
     assert weights_of(keys) == {"weights": {tenant_of("first"): 3.0}}
-    assert weights_of(ServerOptions(api_key=["zeroth"]).keys()) == weights_of(None) == {}
+    assert weights_of(DoorOptions(api_key=["zeroth"]).keys()) == weights_of(None) == {}
 
 
 @pytest.mark.parametrize("weight", ["0", "-1", "many", "inf", "nan"])
@@ -259,5 +262,5 @@ def test_a_wrong_weight_is_refused_without_showing_the_key(tmp_path: Path, weigh
     file = tmp_path / "keys"
     file.write_text(f"other\nsecret weight={weight}\n")
     with pytest.raises(UsageError, match="the weight of key 2 must be a number above 0") as caught:
-        ServerOptions(api_key_file=file).keys()
+        DoorOptions(api_key_file=file).keys()
     assert "secret" not in str(caught.value)

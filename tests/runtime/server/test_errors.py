@@ -20,6 +20,7 @@ from caesura.runtime.server.http.connection import MAX_INLINE_BODY_BYTES
 from caesura.runtime.testing import call, fail
 from caesura.scheduler.errors import RepeatedDeaths
 from caesura.tools.registry import Registry
+from tests.runtime.server.settings import settings
 
 
 def error_of(body):
@@ -136,7 +137,7 @@ async def test_too_many_requests(serve_script, hanging):
 )
 def test_settings_that_make_no_sense(options):
     with pytest.raises(UsageError):
-        create_app(None, Registry(), **options)
+        create_app(None, Registry(), *settings(**options))
 
 
 async def test_a_large_body_is_read_beside_the_event_loop(serve_script, monkeypatch):

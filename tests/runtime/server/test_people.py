@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 
 from caesura.runtime.server import create_app
+from caesura.runtime.server.app import ServerParts
 from caesura.runtime.server.listen import listening as serving
 from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.tools.people import People, PeopleSettings, make_ask_user, with_approval
@@ -387,7 +388,7 @@ async def test_the_engine_is_told_of_people(office: Any) -> None:
 
 async def test_listeners_do_not_hold_up_the_end(tmp_path: Path) -> None:
     people = People(tmp_path / "people.sqlite")
-    app = create_app(ScriptedEngine([]), Registry(), people=people)
+    app = create_app(ScriptedEngine([]), Registry(), parts=ServerParts(people=people))
     async with AsyncExitStack() as stack, aiohttp.ClientSession() as http:
         port = await stack.enter_async_context(serving(app, shutdown_timeout=3600))
         async with http.get(f"http://127.0.0.1:{port}/v1/pending/events") as response:

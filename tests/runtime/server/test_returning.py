@@ -12,8 +12,7 @@ from tests.runtime.server.conftest import MODEL
 async def test_every_answer_names_its_server_and_the_session_of_the_request(
     serve_script: Any,
 ) -> None:
-    served = await serve_script(["Hi."])
-    served.app.name_server("node-7:0")
+    served = await serve_script(["Hi."], server_name="node-7:0")
     async with served.http.post(
         "/v1/chat/completions", json=served.body(), headers={SESSION: "mine"}
     ) as answer:
@@ -25,8 +24,7 @@ async def test_every_answer_names_its_server_and_the_session_of_the_request(
 
 
 async def test_what_later_requests_may_name_stands_in_the_header(serve_script: Any) -> None:
-    served = await serve_script(["Hi."])
-    served.app.name_server("a")
+    served = await serve_script(["Hi."], server_name="a")
     body = {"model": MODEL, "input": "Hello", "stream": True}
     async with served.http.post("/v1/responses", json=body) as answer:
         assert f'"id":"{answer.headers[ANSWER]}"' in await answer.text()

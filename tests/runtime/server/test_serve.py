@@ -10,8 +10,10 @@ import pytest
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server import serve
+from caesura.runtime.server.load.options import ServerOptions
 from caesura.runtime.testing import ScriptedEngine, call
 from caesura.tools.registry import Registry
+from tests.runtime.server.settings import settings
 
 FOREVER = 3600.0
 BODY = {"model": "scripted", "messages": [{"role": "user", "content": "x"}]}
@@ -24,7 +26,9 @@ class Serving:
         self._url = asyncio.get_running_loop().create_future()
         options = {"shutdown_timeout": FOREVER} | options
         self.task = asyncio.create_task(
-            serve(engine, Registry(tools), port=0, announce=self._url.set_result, **options)
+            serve(
+                engine, Registry(tools), *settings(port=0, **options), announce=self._url.set_result
+            )
         )
 
     async def url(self):
@@ -113,7 +117,7 @@ async def test_url_is_printed(capsys, eventually):
         printed += capsys.readouterr().out
         return printed
 
-    task = asyncio.create_task(serve(ScriptedEngine([]), Registry(), port=0))
+    task = asyncio.create_task(serve(ScriptedEngine([]), Registry(), ServerOptions(port=0)))
     await eventually(said)
     assert printed.startswith("http://127.0.0.1:") and printed.endswith("/v1\n")
     task.cancel()
@@ -125,9 +129,9 @@ async def test_port_that_is_taken():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"port {port} of 127.0.0.1 is in use"):
-            await serve(ScriptedEngine([]), Registry(), port=port)
+            await serve(ScriptedEngine([]), Registry(), ServerOptions(port=port))
 
 
 async def test_address_that_is_not_ours():
     with pytest.raises(UsageError, match="cannot listen on"):
-        await serve(ScriptedEngine([]), Registry(), host="192.0.2.1", port=0)
+        await serve(ScriptedEngine([]), Registry(), ServerOptions(host="192.0.2.1", port=0))

@@ -23,6 +23,7 @@ from caesura.scheduler.vllm_server import VllmServer
 from caesura.tools.people import People, with_approval
 from caesura.tools.registry import Registry
 from caesura.tools.tool import Tool, tool
+from tests.runtime.server.settings import settings
 
 HELLO = [{"role": "user", "content": "Hello"}]
 
@@ -56,7 +57,7 @@ class Serving:
         self._url = asyncio.get_running_loop().create_future()
         options = {"shutdown_timeout": 60.0, "supervisor": self.supervisor} | options
         announce = self._url.set_result
-        ours = serve(engine, Registry(tools), port=0, announce=announce, **options)
+        ours = serve(engine, Registry(tools), *settings(port=0, **options), announce=announce)
         self.task = asyncio.ensure_future(ours)
         self.http = aiohttp.ClientSession()
 

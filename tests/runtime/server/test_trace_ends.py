@@ -18,6 +18,8 @@ from caesura.runtime.recording.entries import row_of
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.storage import Store
 from caesura.runtime.server import serve, trace
+from caesura.runtime.server.app import ServerParts
+from caesura.runtime.server.load.options import ServerOptions
 from caesura.runtime.testing import ScriptedEngine
 from caesura.tools.registry import Registry
 
@@ -127,10 +129,9 @@ async def test_a_download_that_nobody_reads_is_broken_off_by_a_second_signal(
         serve(
             ScriptedEngine([]),
             Registry(),
-            port=0,
-            shutdown_timeout=FOREVER,
+            ServerOptions(port=0, shutdown_timeout=FOREVER),
+            ServerParts(recorder=recorder),
             announce=url.set_result,
-            recorder=recorder,
         )
     )
     port = int((await url).removesuffix("/v1").rpartition(":")[2])

@@ -17,7 +17,7 @@ from opentelemetry.trace import StatusCode
 
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.server import create_app
-from caesura.runtime.server.app import Application
+from caesura.runtime.server.app import Application, ServerParts
 from caesura.runtime.server.listen import listening
 from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.runtime.tracing.export import Exports
@@ -63,7 +63,7 @@ async def test_context_goes_in_and_out_to_http_tools(spans: Spans) -> None:
             return str(await http.get_json(str(asked.make_url("/"))))
 
         engine = ScriptedEngine([call("fetch"), say("Fetched.")], model="m")
-        app = create_app(engine, Registry([fetch]), tracing=spans.processor)
+        app = create_app(engine, Registry([fetch]), parts=ServerParts(tracing=spans.processor))
         async with served(app) as client:
             body = ASKED | {"server_tools": ["fetch"]}
             async with client.post("/v1/chat/completions", json=body, headers=HEADERS) as response:
@@ -83,7 +83,11 @@ async def test_context_goes_in_and_out_to_http_tools(spans: Spans) -> None:
 
 @pytest.mark.parametrize("traceparent", ["", "rubbish", f"00-{'0' * 32}-{PARENT}-01"])
 async def test_a_bad_context_begins_a_new_trace(spans: Spans, traceparent: str) -> None:
-    app = create_app(ScriptedEngine([say("Hi.")], model="m"), Registry(), tracing=spans.processor)
+    app = create_app(
+        ScriptedEngine([say("Hi.")], model="m"),
+        Registry(),
+        parts=ServerParts(tracing=spans.processor),
+    )
     async with served(app) as client:
         headers = {"traceparent": traceparent}
         async with client.post("/v1/chat/completions", json=ASKED, headers=headers) as response:

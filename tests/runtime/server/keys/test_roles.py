@@ -18,12 +18,14 @@ from caesura.runtime.server import create_app
 from caesura.runtime.server.keys.access import Door
 from caesura.runtime.server.keys.key import Key, keys_of, read_keys
 from caesura.runtime.server.keys.rules import SOCKET, Role, least_role, rule_of
+from caesura.runtime.server.load.options import ServerOptions
 from caesura.runtime.testing import ScriptedEngine
 from caesura.runtime.whatif.replays import Replays
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People
 from caesura.tools.registry import Registry
 from tests.runtime.server.conftest import Served
+from tests.runtime.server.settings import settings
 
 KEYS = [
     Key("bob-secret", "bob"),
@@ -69,7 +71,7 @@ def everything(tmp_path: Path, recorder: Recorder) -> dict[str, Any]:
 
 
 def test_every_route_of_ours_has_a_rule(tmp_path, recorder):
-    app = create_app(ScriptedEngine([]), Registry([]), **everything(tmp_path, recorder))
+    app = create_app(ScriptedEngine([]), Registry([]), *settings(**everything(tmp_path, recorder)))
     routes = list(app._router.routes)
     assert len(routes) > 35
     assert not without_rule(routes)
@@ -236,7 +238,7 @@ def test_only_an_administrator_signs_as_they_like():
 async def test_inside_vllms_server_its_own_routes_have_rules_too():
     """vLLM's server knows no roles, so the plugin in front of it refuses what a role may not."""
     plugin = EndpointPlugin()
-    plugin._ours = create_app(ScriptedEngine([]), Registry([]), api_key=KEYS)
+    plugin._ours = create_app(ScriptedEngine([]), Registry([]), ServerOptions(api_key=KEYS))
 
     async def behind(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})

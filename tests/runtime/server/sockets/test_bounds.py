@@ -12,6 +12,7 @@ import pytest
 from caesura.runtime.server import create_app
 from caesura.runtime.server.http.sockets import SocketLimits
 from caesura.runtime.server.listen import listening
+from caesura.runtime.server.load.options import ServerOptions
 from caesura.runtime.testing import ScriptedEngine
 from caesura.tools.registry import Registry
 
@@ -61,7 +62,9 @@ async def at() -> AsyncIterator[Callable[..., Any]]:
             engine = script
             if not isinstance(script, ScriptedEngine):
                 engine = ScriptedEngine(list(script), model="tiny/scripted")
-            app = create_app(engine, Registry(), sockets=SocketLimits(**limits), max_concurrent=1)
+            app = create_app(
+                engine, Registry(), ServerOptions(sockets=SocketLimits(**limits), max_concurrent=1)
+            )
             port = await stack.enter_async_context(listening(app, shutdown_timeout=0))
             return Address(engine, port)
 
