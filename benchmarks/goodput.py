@@ -15,12 +15,10 @@ from rich.console import Console
 from caesura.runtime.cli.plan.studies import watching
 from caesura.scheduler.policy.slo import Slo
 from caesura.simulator.policy import parse_policy
-from caesura.simulator.report.grids import Grid, service_grids
-from caesura.simulator.report.measures import BY_NAME
-from caesura.simulator.report.table import to_markdown, to_rich
 from caesura.simulator.study.conduct import conduct
 from caesura.simulator.study.plan import Study
 from caesura.simulator.study.summary import summarise
+from caesura.simulator.study.tables import BY_NAME, Grid, service_grids, to_markdown, to_rich
 
 ROOT = Path(__file__).parents[1]
 RUNS = ROOT / ".cache" / "goodput"

@@ -1,4 +1,4 @@
-"""The default policy against the others: the tables and charts of docs/policies.md, by simulation.
+"""The default policy against the others: docs/policies.md by simulation.
 
     python -m benchmarks.policies            # what is in .cache/policies already is not run again
     python -m benchmarks.policies --quick    # one seed and short traces: to see that it works
@@ -14,20 +14,25 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.charts import curves
 from caesura.runtime.cli.plan.studies import watching
 from caesura.simulator.policy import Policy, parse_policy
-from caesura.simulator.report.canvas import can_draw
-from caesura.simulator.report.grids import Grid, memory_grids, ratio_grids, service_grids
-from caesura.simulator.report.plots import draw
-from caesura.simulator.report.table import to_markdown, to_rich
 from caesura.simulator.study.conduct import conduct
 from caesura.simulator.study.plan import Study
 from caesura.simulator.study.summary import Point, summarise
+from caesura.simulator.study.tables import (
+    Grid,
+    memory_grids,
+    ratio_grids,
+    service_grids,
+    to_markdown,
+    to_rich,
+)
 
 ROOT = Path(__file__).parents[1]
 RUNS = ROOT / ".cache" / "policies"
 PAGE = ROOT / "docs" / "policies.md"
-IMAGES = ROOT / "docs" / "images"
+IMAGE = ROOT / "docs" / "images" / "policies-rates.png"
 SEEDS = (41, 42, 43)
 MACHINE = "gptj-6b-a100-40g"
 PUBLISHED = ("infercept-strict", "lamps-paper", "lamps")
@@ -39,12 +44,12 @@ STRONG = ("infercept", "lamps-infercept", MEMORY_TIME)
 
 @dataclass(frozen=True)
 class Part:
-    """One study and where it goes in the page, under which words; `charts`: with pictures."""
+    """One study and where it goes in the page, under which words; `chart`: with its chart."""
 
     name: str
     study: Study
     label: str = ""
-    charts: bool = False
+    chart: bool = False
     memory: bool = False
 
 
@@ -70,7 +75,7 @@ def parts() -> Iterator[Part]:
     yield Part("stock", _study((*stock, MEMORY_TIME), (1.0, 2.0), SEEDS[:2], 300))
     names = ("infercept", "lamps-infercept", "ssjf", "fcfs", MEMORY_TIME, "free-offload")
     mix = _study(names, (2.0, 2.5, 2.75), SEEDS, 400)
-    yield Part("mix", mix, charts=True, memory=True)
+    yield Part("mix", mix, chart=True, memory=True)
     yield Part("published", _study((*PUBLISHED, *STRONG), (2.5,)))
     for tool, rate in TOOLS.items():
         study = _study(STRONG, (rate,), seconds=300, workload=f"mix:tool={tool}")
@@ -121,9 +126,8 @@ def _make(part: Part, study: Study, jobs: int, console: Console, quick: bool) ->
     grids = _grids(part, study, points)
     for grid in grids:
         console.print(to_rich(grid))
-    if part.charts and can_draw() and not quick:
-        for chart in draw(outcome, points):
-            (IMAGES / f"policies-{chart.name}.png").write_bytes(chart.png)
+    if part.chart and not quick:
+        IMAGE.write_bytes(curves(study, points))
     label = [f"**{part.label}**"] if part.label else []
     return label + [to_markdown(grid) for grid in grids]
 

@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from caesura.simulator.report.canvas import PALETTE, panels, to_png
+from benchmarks.charts import panels, to_png
+from caesura.planning.show.gantt import PALETTE
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "simulator.md"

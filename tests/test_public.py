@@ -69,4 +69,4 @@ def test_every_hint_names_an_extra_and_none_the_other_project() -> None:
         assert not re.search(r"caesura\[[a-z]", text), f"{path}: `caesura` is another project"
         for hint in HINT.finditer(text):
             named |= set((hint[1] or hint[2]).split(","))
-    assert {"cuda", "mcp", "search", "tracing", "plots", "postgres"} <= named <= EXTRAS.keys()
+    assert {"cuda", "mcp", "search", "tracing", "postgres"} <= named <= EXTRAS.keys()

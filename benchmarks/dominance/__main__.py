@@ -12,7 +12,6 @@ from rich.console import Console
 
 from caesura.runtime.cli.plan.studies import watching
 from caesura.simulator.policy import parse_policy
-from caesura.simulator.report.canvas import can_draw
 from caesura.simulator.study.conduct import Made, conduct
 from caesura.simulator.study.plan import Study
 
@@ -77,8 +76,7 @@ def main() -> None:
     console.print(text, markup=False)
     if not (args.choose or args.only):
         _write(text)
-        if can_draw():
-            IMAGE.write_bytes(chart(runs, args.loads))
+        IMAGE.write_bytes(chart(runs, args.loads))
 
 
 def _write(text: str) -> None:

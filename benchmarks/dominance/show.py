@@ -3,7 +3,8 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from caesura.simulator.report.canvas import PALETTE, name_lines, panels, to_png
+from benchmarks.charts import name_lines, panels, to_png
+from caesura.planning.show.gantt import PALETTE
 from caesura.simulator.study.summary import Estimate, estimate
 
 from .cases import DEFAULT, OTHERS

@@ -8,9 +8,21 @@ from typing import Any, Literal
 
 from caesura.planning.plan import Placement, Plan
 from caesura.planning.search.devices import Slots, assign, places_left
-from caesura.simulator.report.canvas import PALETTE
 
 Kind = Literal["loading", "running", "lost"]
+
+PALETTE = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    "#000000",
+    "#8c6d31",
+)
+"""Okabe and Ito's colours, which colour-blind people can tell apart. A brown replaces their yellow,
+which is hard to see on white."""
 
 
 @dataclass(frozen=True, slots=True)

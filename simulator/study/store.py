@@ -132,8 +132,8 @@ DIGEST_DIGITS = 16
 """The number of hexadecimal digits in a digest."""
 
 ROOMS = ("intercept", "scheduler", "simulator")
-UNREAD = ("simulator/report/", "simulator/study/")
-"""The folders whose code no run depends on."""
+UNREAD = "simulator/study/"
+"""The folder whose code no run depends on."""
 
 
 def digest_of(cell: Cell) -> str:

@@ -8,8 +8,8 @@ from caesura.scheduler.records.accuracy import accuracies
 from caesura.scheduler.records.outcomes import Outcomes
 from caesura.simulator.engine import simulate
 from caesura.simulator.policy import Policy
-from caesura.simulator.report.predictions import prediction_grids
 from caesura.simulator.study.conduct import Outcome
+from caesura.simulator.study.tables import prediction_grids
 
 from .simulated import OURS, STOCK, machine, with_settings
 from .studies import STUDY, outcome_of

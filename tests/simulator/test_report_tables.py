@@ -9,21 +9,27 @@ from rich.console import Console
 
 from caesura.scheduler.policy.slo import Slo
 from caesura.simulator.policy import POLICIES
-from caesura.simulator.report.facts import facts, notes
-from caesura.simulator.report.grids import (
+from caesura.simulator.study.plan import Cell
+from caesura.simulator.study.pool import Failure
+from caesura.simulator.study.report import facts, notes
+from caesura.simulator.study.summary import MEASURES, Estimate, summarise
+from caesura.simulator.study.tables import (
+    BY_NAME,
+    GOODPUT,
+    MEMORY,
+    SERVICE,
     Entry,
     Grid,
     Row,
+    estimated,
     memory_grids,
+    number,
     rate_grids,
     ratio_grids,
     service_grids,
+    to_markdown,
+    to_rich,
 )
-from caesura.simulator.report.measures import BY_NAME, GOODPUT, MEMORY, SERVICE, estimated, number
-from caesura.simulator.report.table import to_markdown, to_rich
-from caesura.simulator.study.plan import Cell
-from caesura.simulator.study.pool import Failure
-from caesura.simulator.study.summary import MEASURES, Estimate, summarise
 
 from .studies import NASTY, STUDY, outcome_of
 

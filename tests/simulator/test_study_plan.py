@@ -153,7 +153,7 @@ def test_the_code_of_the_scheduler_is_seen(tmp_path: Path, monkeypatch: pytest.M
         "scheduler/policy/ranking.py": True,
         "intercept/kv/costs.py": True,
         "simulator/latency/fits.json": True,
-        "simulator/report/html.py": False,
+        "simulator/study/report.py": False,
         "simulator/study/pool.py": False,
         "scheduler/README.md": False,
     }

@@ -38,17 +38,19 @@ from caesura.scheduler.policy.slo import Slo
 from caesura.scheduler.settings import Settings
 from caesura.simulator.latency.machines import PLANS, make_machine
 from caesura.simulator.policy import POLICIES, Policy, parse_policy
-from caesura.simulator.report.canvas import MISSING
-from caesura.simulator.report.facts import facts, notes
-from caesura.simulator.report.grids import ratio_grids, replica_grids, service_grids
-from caesura.simulator.report.measures import HEADLINE
-from caesura.simulator.report.predictions import prediction_grids
-from caesura.simulator.report.table import to_rich
-from caesura.simulator.report.write import write_report
 from caesura.simulator.study.conduct import Outcome, Unwatched, conduct, trace_study
 from caesura.simulator.study.plan import Cell, Study, StudyError
 from caesura.simulator.study.pool import Failure, Watch
+from caesura.simulator.study.report import facts, notes, write_report
 from caesura.simulator.study.summary import summarise
+from caesura.simulator.study.tables import (
+    HEADLINE,
+    prediction_grids,
+    ratio_grids,
+    replica_grids,
+    service_grids,
+    to_rich,
+)
 from caesura.simulator.study.work import Work, simulate_cell, trace_cell
 from caesura.simulator.trace import read_trace
 from caesura.simulator.workload.names import make_workload
@@ -192,9 +194,7 @@ def make_study(
             f"{out} cannot be written: {error.strerror or error}; choose another folder with --out"
         ) from error
     show(outcome)
-    if not report.charts:
-        errors.print(MISSING, markup=False, highlight=False, soft_wrap=True)
-    typer.echo(f"report: {report.page}")
+    typer.echo(f"report: {report}")
     if traced is not None:
         typer.echo(f"trace: {traced.page or out / FOLDER}")
     if outcome.failures or (traced is not None and traced.failures):

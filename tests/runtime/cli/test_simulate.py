@@ -163,7 +163,7 @@ def test_help_explains_and_is_quick(name: str) -> None:
 def test_a_study_ends_with_its_report(made_up: Path) -> None:
     code, shown, told = invoke("simulate", *QUICK, "--out", str(made_up))
     assert code == 0, told
-    assert shown.splitlines()[-1] == f"report: {made_up}/report.html"
+    assert shown.splitlines()[-1] == f"report: {made_up}/report.md"
     assert "the first 10 s are warm-up" in shown
     assert "1 sessions/s: ratio to stock, by seed" in shown
     assert "[8/8] caesura, 2/s, seed 1" in told
@@ -219,7 +219,7 @@ def test_a_run_that_fails_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     code, shown, _ = invoke("simulate", *QUICK, "--out", str(tmp_path / "out"))
     assert code == 1
     assert "Failed: stock, 2/s, seed 0: RuntimeError: no progress since 12.5 s" in shown
-    assert (tmp_path / "out" / "report.html").exists()
+    assert (tmp_path / "out" / "report.md").exists()
 
 
 def test_a_terminal_shows_one_bar_with_what_is_running() -> None:

@@ -36,7 +36,10 @@ def test_the_page_is_beside_the_report_and_linked(
         "stock.jsonl",
     ]
     assert 'id="caesura-data"' in (tmp_path / "trace.html").read_text()
-    assert 'href="trace.html"' in (tmp_path / "report.html").read_text()
+    assert (
+        "[What each policy did, request by request](trace.html)"
+        in (tmp_path / "report.md").read_text()
+    )
 
 
 def test_nobody_asked_for_a_trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -44,7 +47,7 @@ def test_nobody_asked_for_a_trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert code == 0
     assert "trace" not in said.replace(str(tmp_path), "")
     assert not (tmp_path / "trace").exists()
-    assert "trace.html" not in (tmp_path / "report.html").read_text()
+    assert "trace.html" not in (tmp_path / "report.md").read_text()
 
 
 def test_a_run_that_cannot_be_traced_is_told(
@@ -67,4 +70,4 @@ def test_without_the_built_page_there_are_the_files(
     assert code == 0
     assert "no trace.html: the page was not built" in said
     assert f"trace: {tmp_path / 'trace'}" in said
-    assert "trace.html" not in (tmp_path / "report.html").read_text()
+    assert "trace.html" not in (tmp_path / "report.md").read_text()

@@ -1,19 +1,52 @@
-"""Charts of measures against the rate, with a line per policy.
+"""The charts of the pages in docs: panels, one legend, the PNG, and measures against the rate.
 
 Policies differ in line and mark too, so that they can be told apart without colour.
 """
 
+import io
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
-from caesura.simulator.report.canvas import PALETTE, name_lines, panels, to_png
-from caesura.simulator.report.measures import BY_NAME, Measure
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from caesura.planning.show.gantt import PALETTE
 from caesura.simulator.study.plan import Study
 from caesura.simulator.study.summary import Point
+from caesura.simulator.study.tables import BY_NAME, Measure
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+PANELS = 3
+"""The number of panels in a row."""
+
+PANEL_WIDTH = 4.2
+"""The width of a panel in inches."""
+
+DPI = 110
+
+
+def panels(count: int, height: float, **options: Any) -> tuple[Figure, list[Axes]]:
+    """Return a figure and its `count` panels, `height` inches high; `options` are `subplots`'."""
+    columns = min(count, PANELS)
+    rows = math.ceil(count / columns)
+    figure = Figure(figsize=(PANEL_WIDTH * columns, height * rows + 0.4), layout="constrained")
+    axes: list[Axes] = list(figure.subplots(rows, columns, squeeze=False, **options).flat)
+    for axis in axes[count:]:
+        axis.set_axis_off()
+    return figure, axes[:count]
+
+
+def name_lines(figure: Figure, axis: Axes, columns: int = PANELS) -> None:
+    """Add one legend below all panels, from the entries of `axis`."""
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=columns)
+
+
+def to_png(figure: Figure) -> bytes:
+    """Return the figure as PNG; the same figure gives the same bytes."""
+    image = io.BytesIO()
+    figure.savefig(image, format="png", dpi=DPI, metadata={"Software": None})
+    return image.getvalue()
+
 
 LINES = ("-", "--", "-.", ":")
 MARKS = ("o", "s", "^", "D", "v", "P", "X")
@@ -63,7 +96,7 @@ def curves(study: Study, points: Sequence[Point]) -> bytes:
 
 
 def _curve(
-    axis: "Axes", measure: Measure, points: Sequence[Point], number: int, aside: float
+    axis: Axes, measure: Measure, points: Sequence[Point], number: int, aside: float
 ) -> None:
     """Draw the line of one policy, moved right of its rates by `aside`."""
     means = [point.means[measure.name] for point in points]
