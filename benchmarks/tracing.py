@@ -31,12 +31,12 @@ from rich.table import Table
 from benchmarks.pairs import ratio
 from caesura.runtime.engine import Engine
 from caesura.runtime.launch import record, start_engine
+from caesura.runtime.receiver import HTTP, Receiver
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.storage import Store
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.server.listen import allow_thread_switches, frozen_heap
 from caesura.runtime.tracing.export import Exports
-from caesura.runtime.tracing.setup import HTTP, Receiver
 from caesura.runtime.tracing.tracing import exporter_of
 from caesura.scheduler.messages import Sampling
 

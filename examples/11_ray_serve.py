@@ -22,7 +22,7 @@ import ray
 from ray import serve
 from ray.cluster_utils import Cluster
 
-from caesura.runtime.front.ray_serve.application import session_app
+from caesura.runtime.front.application import session_app
 from caesura.runtime.launch import start_engine
 from caesura.runtime.server import ServerOptions, create_app
 from caesura.runtime.server.app import Application

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import EngineFailed, UsageError
+from caesura.runtime.receiver import receiver_of_process
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.tracing.setup import from_environment
 from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.model_facts import ModelFacts
 from caesura.scheduler.paths import pauses_path
@@ -95,7 +95,7 @@ async def start(options: EngineOptions) -> Engine:
     model = options.model
     refuse_url(model)
     prepare_environment(model, options.serves)
-    from_environment()  # first: a vLLM that traces changes the variables that configure our spans
+    receiver_of_process()  # first: a vLLM that traces changes these variables
 
     def launch() -> Engine:
         # Imported here, since vLLM is optional and slow to import.

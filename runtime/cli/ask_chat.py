@@ -12,10 +12,10 @@ from caesura.runtime.cli.engine import engine_on
 from caesura.runtime.cli.options import ModelOptions, Traces
 from caesura.runtime.cli.terminal import Printer, Terminal
 from caesura.runtime.errors import CaesuraError
-from caesura.runtime.recorded import recorded
 from caesura.runtime.run.limits import configured_limits
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.sdk.session import Session
+from caesura.runtime.tracing.recorded import recorded
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.people import people_of
 

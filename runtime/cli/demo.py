@@ -32,9 +32,9 @@ from caesura.runtime.events import (
     TurnEnded,
     Usage,
 )
-from caesura.runtime.recorded import recorded
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.sdk.agent import Agent
+from caesura.runtime.tracing.recorded import recorded
 from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.messages import Sampling
 from caesura.tools import Tool, tool

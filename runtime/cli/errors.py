@@ -48,7 +48,7 @@ def _exit_code(error: Exception) -> int | None:
     # Imported only now, since most commands need neither planning, the simulator nor the server.
     from caesura.planning.application.application import ApplicationError
     from caesura.runtime.errors import CaesuraError
-    from caesura.runtime.supervision.supervisor import EngineLost
+    from caesura.runtime.supervision import EngineLost
     from caesura.scheduler.calibration import CalibrationError
     from caesura.simulator.study.plan import StudyError
     from caesura.tools.services import SetupError

@@ -16,7 +16,6 @@ from caesura.runtime.cli.serve_options import (
 )
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
-from caesura.runtime.recorded import recorded
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import configured_limits
 from caesura.runtime.server import serve
@@ -28,13 +27,15 @@ from caesura.runtime.server.keys.key import Key, weights_of
 from caesura.runtime.server.keys.rules import Role
 from caesura.runtime.server.load.gate import Machine, QueueBound
 from caesura.runtime.server.load.options import ServerOptions
-from caesura.runtime.supervision.readiness import Phase, Readiness
-from caesura.runtime.supervision.supervisor import (
+from caesura.runtime.supervision import (
     DEFAULT_RULES,
     EngineProcess,
+    Phase,
+    Readiness,
     RecordedRestarts,
     Supervisor,
 )
+from caesura.runtime.tracing.recorded import recorded
 from caesura.runtime.whatif.replays import Replays
 from caesura.scheduler.vllm_server import VllmServer
 from caesura.tools.config.caesura_toml import Config

@@ -1,1 +1,1 @@
-"""Several servers: which of them gets a request, and the names by which a session returns."""
+"""Several servers behind one address, as an application of Ray Serve. Needs the extra `front`."""

@@ -13,7 +13,7 @@ from caesura.runtime.server.http.exchange import HEALTH, READY
 from caesura.runtime.server.load.gate import unavailable
 from caesura.runtime.server.load.metrics import CONTENT_TYPE
 from caesura.runtime.server.load.state import State
-from caesura.runtime.supervision.readiness import NotReady, Phase, Readiness
+from caesura.runtime.supervision import NotReady, Phase, Readiness
 
 
 def about_routes(state: State, *, lists_models: bool) -> list[BaseRoute]:

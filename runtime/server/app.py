@@ -45,8 +45,7 @@ from caesura.runtime.server.responses.service import Responses
 from caesura.runtime.server.responses.store import ResponseStore, SqliteResponses
 from caesura.runtime.server.responses.websocket import socket_routes
 from caesura.runtime.server.trace import Traces
-from caesura.runtime.supervision.readiness import Readiness
-from caesura.runtime.supervision.supervisor import EngineMetrics, Supervisor
+from caesura.runtime.supervision import EngineMetrics, Readiness, Supervisor
 from caesura.runtime.tracing.setup import tracing_of
 from caesura.runtime.whatif.replays import Replays
 from caesura.runtime.whatif.routes import whatif_routes

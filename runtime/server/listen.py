@@ -16,7 +16,7 @@ from caesura.runtime.server.app import Application, ServerParts, create_app
 from caesura.runtime.server.http.listener import CANCEL_SECONDS, Listener, open_listener
 from caesura.runtime.server.keys.access import needs_mention
 from caesura.runtime.server.load.options import SHUTDOWN_SECONDS, ServerOptions
-from caesura.runtime.supervision.supervisor import Supervisor
+from caesura.runtime.supervision import Supervisor
 from caesura.tools.registry import Registry
 
 SWITCH_SECONDS = 0.0005

@@ -1,29 +1,146 @@
 """The spans of one run: `invoke_agent` with a `chat` per turn and an `execute_tool` per call.
 
-A tool's span is a sibling of the span of its turn: the two overlap, and the tool ends later.
+A tool's span is a sibling of the span of its turn: the two overlap, and the tool ends later. Turns
+get their spans by a wrapper of the engine's session.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from contextvars import Context, copy_context
+from functools import cached_property, partial
+from typing import Protocol, cast
 
+from opentelemetry.context import attach
 from opentelemetry.trace import Span, SpanKind, Tracer, set_span_in_context
 from opentelemetry.util.types import AttributeValue
 
+from caesura.intercept.calls.events import Event
 from caesura.runtime.engine import EngineSession
 from caesura.runtime.events import RunEnded, RunEvent, Usage
 from caesura.runtime.recording import conventions as names
-from caesura.runtime.tracing.call import CallTrace
 from caesura.runtime.tracing.chat import ChatTrace, asked
 from caesura.runtime.tracing.content import (
     MAX_NAME_CHARACTERS,
     Content,
     clean,
+    cut,
     input_messages,
 )
-from caesura.runtime.tracing.session import TracedSession
-from caesura.runtime.tracing.status import fail_by
+from caesura.runtime.tracing.propagation import headers_of
+from caesura.runtime.tracing.status import fail, fail_by
 from caesura.scheduler.messages import Message, Sampling
-from caesura.tools.dispatcher import ToolCall
+from caesura.tools.context import Fact
+from caesura.tools.dispatcher import ToolCall, ToolResult
+
+
+class CallTrace:
+    """The span of one call, updated as its `CallWatch`; the tool's own spans become children."""
+
+    def __init__(self, span: Span, call: ToolCall, *, content: Content) -> None:
+        self._span = span
+        self._content = content
+        self._wanted = content.is_wanted(span)
+        self._asked_at: float | None = None
+        self._person_seconds = 0.0
+        self.context: Context = copy_context()
+        self.context.run(attach, set_span_in_context(span))
+        if self._wanted:
+            content.set(span, names.TOOL_ARGUMENTS, cut(call.arguments))
+
+    @cached_property
+    def headers(self) -> Mapping[str, str]:
+        """W3C trace context for the tool's own requests, built on demand: most tools send none."""
+        return headers_of(self._span)
+
+    def mark(self, name: str, facts: Mapping[str, Fact]) -> None:
+        """Add an event to the span, and measure how long a person takes."""
+        named = {f"{names.MARK}{name.partition('.')[0]}.{key}": facts[key] for key in facts}
+        self._span.add_event(f"{names.MARK}{name}", named)
+        if name == "person.asked":
+            self._asked_at = time.monotonic()
+        elif name == "person.settled":
+            self._person_answered()
+
+    def ended(self, result: ToolResult | None) -> None:
+        """End the span with the call's result; None means that the call was cancelled."""
+        span = self._span
+        self._person_answered()
+        if self._person_seconds:
+            span.set_attribute(names.PERSON_SECONDS, self._person_seconds)
+        if result is None:
+            fail(span, names.CANCELLED)
+        else:
+            span.set_attribute(names.TOOL_ATTEMPTS, result.attempts)
+            if result.artifacts:
+                made = [artifact.name for artifact in result.artifacts]
+                span.set_attribute(names.TOOL_ARTIFACTS, made)
+            if self._wanted:
+                self._content.set(span, names.TOOL_RESULT, cut(result.content))
+            if result.error is not None:
+                fail(span, result.error)
+        span.end()
+
+    def _person_answered(self) -> None:
+        """Add the time of a wait for a person that has ended."""
+        if self._asked_at is not None:
+            self._person_seconds += time.monotonic() - self._asked_at
+            self._asked_at = None
+
+
+Begin = Callable[[Sequence[Message], Sampling | None], ChatTrace]
+End = Callable[[ChatTrace, BaseException | None], None]
+
+
+class TakesHeaders(Protocol):
+    """An engine session that makes spans, and calls `trace_headers` for their parent."""
+
+    trace_headers: Callable[[], Mapping[str, str]] | None
+
+
+class TracedSession:
+    """A `caesura.runtime.engine.EngineSession` that wraps another one and traces its turns."""
+
+    def __init__(self, session: EngineSession, begin: Begin, end: End) -> None:
+        self._session = session
+        told = hasattr(session, "trace_headers")  # `isinstance` is slow for protocols
+        self._told = cast(TakesHeaders, session) if told else None
+        self._begin = begin
+        self._end = end
+
+    async def turn(
+        self, messages: Sequence[Message], sampling: Sampling | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Decode a turn inside a span; see `EngineSession.turn`."""
+        chat = self._begin(messages, sampling)
+        if self._told is not None:
+            self._told.trace_headers = partial(headers_of, chat.span)
+        error: BaseException | None = None
+        try:
+            async with aclosing(self._session.turn(messages, sampling)) as events:
+                async for event in events:
+                    chat.note(event)
+                    yield event
+        except BaseException as broken_off:
+            error = broken_off
+            raise
+        finally:
+            # The id under which an engine's records name the request, if it keeps records.
+            chat.request_id = getattr(self._session, "request_id", None)
+            chat.sent_at = getattr(self._session, "sent_at", None)
+            self._end(chat, error)
+
+    async def remember(self, answer: Sequence[Message]) -> None:
+        """Remember the answer; see `EngineSession.remember`."""
+        await self._session.remember(answer)
+
+    async def expect_pause(self, seconds: float) -> None:
+        """Forward the forecast; see `EngineSession.expect_pause`."""
+        await self._session.expect_pause(seconds)
+
+    async def close(self, *, follow_up: bool = False) -> None:
+        """Close the wrapped session; see `EngineSession.close`."""
+        await self._session.close(follow_up=follow_up)
 
 
 class RunTrace:

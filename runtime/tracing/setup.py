@@ -5,14 +5,12 @@ This module does not import OpenTelemetry at its top, since the package is optio
 
 import importlib.util
 import logging
-import os
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from caesura.distribution import install
 from caesura.runtime.errors import UsageError
+from caesura.runtime.receiver import HTTP, receiver_of_process
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
@@ -26,17 +24,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
-HTTP, GRPC = "http/protobuf", "grpc"
-DEFAULT_ENDPOINTS = {HTTP: "http://localhost:4318", GRPC: "http://localhost:4317"}
 INSTALL = install("tracing")
-
-
-@dataclass(frozen=True, slots=True)
-class Receiver:
-    """The receiver of spans: an OTLP endpoint, as a whole URL for HTTP."""
-
-    protocol: str
-    endpoint: str
 
 
 def tracing_of(given: "Given" = None, recorder: "Recorder | None" = None) -> "Tracing | None":
@@ -81,11 +69,8 @@ def _recorded(recorder: "Recorder", sent: "Tracing | None") -> "Tracing | None":
 
 @cache
 def from_environment() -> "Tracing | None":
-    """Return the tracing of this process, by the environment at the time of the first call.
-
-    vLLM changes these variables when it traces, so the first call must come before vLLM starts.
-    """
-    receiver = receiver_in(os.environ)
+    """Return the tracing of this process, by the environment (`receiver_of_process`)."""
+    receiver = receiver_of_process()
     if receiver is None:
         return None
     if not _installed(receiver.protocol):
@@ -99,35 +84,6 @@ def from_environment() -> "Tracing | None":
     from caesura.runtime.tracing.tracing import exporter_of, through
 
     return through(Exports(lambda: exporter_of(receiver), receiver.endpoint))
-
-
-def receiver_in(environ: Mapping[str, str]) -> Receiver | None:
-    """Return the receiver in OpenTelemetry's variables, or None if there is none or it is off."""
-
-    def said(name: str) -> str:
-        return environ.get(name, "").strip()
-
-    def of_traces(name: str) -> str:
-        return said(f"OTEL_EXPORTER_OTLP_TRACES_{name}") or said(f"OTEL_EXPORTER_OTLP_{name}")
-
-    if said("OTEL_SDK_DISABLED").lower() == "true":
-        return None
-    exporter = said("OTEL_TRACES_EXPORTER").lower()
-    if exporter == "none" or not (exporter or of_traces("ENDPOINT")):
-        return None
-    if exporter not in ("", "otlp"):
-        LOG.warning("OTEL_TRACES_EXPORTER=%s is not supported; use otlp or none", exporter)
-        return None
-    protocol = of_traces("PROTOCOL").lower() or HTTP
-    if protocol not in DEFAULT_ENDPOINTS:
-        LOG.warning("OTLP over %s is not supported; use %s or %s", protocol, HTTP, GRPC)
-        return None
-    endpoint = said("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-    if not endpoint:
-        endpoint = said("OTEL_EXPORTER_OTLP_ENDPOINT") or DEFAULT_ENDPOINTS[protocol]
-        if protocol == HTTP:
-            endpoint = f"{endpoint.rstrip('/')}/v1/traces"
-    return Receiver(protocol, endpoint)
 
 
 def _installed(protocol: str | None = None) -> bool:

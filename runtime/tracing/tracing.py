@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace.export import SpanExporter
 from opentelemetry.trace import TracerProvider
 
 from caesura.distribution import __version__
+from caesura.runtime.receiver import GRPC, Receiver
 from caesura.runtime.recording import conventions as names
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.tracing.content import Content, is_captured
@@ -19,7 +20,6 @@ from caesura.runtime.tracing.dialects import Speaking, dialects_in
 from caesura.runtime.tracing.export import Exports
 from caesura.runtime.tracing.propagation import context_from
 from caesura.runtime.tracing.run import RunTrace
-from caesura.runtime.tracing.setup import GRPC, Receiver
 from caesura.runtime.tracing.spans import RecordAll, SpanEntries
 
 NOTHING: Mapping[str, str] = {}

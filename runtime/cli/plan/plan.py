@@ -33,9 +33,9 @@ from caesura.planning.show.tables import ends_of, ends_table, makespan_text, pla
 from caesura.planning.stage_times import Progress
 from caesura.runtime.cli.plan.options import PlanOptions, RunTraces
 from caesura.runtime.errors import UsageError
-from caesura.runtime.recorded import store_of
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.token_counter import token_counter
+from caesura.runtime.tracing.recorded import store_of
 from caesura.tools.config.caesura_toml import Config
 
 MakeCosts = Callable[[Requests, Path | None], CostModel]

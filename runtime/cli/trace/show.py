@@ -15,11 +15,11 @@ from rich.tree import Tree
 
 from caesura.runtime.cli.terminal import plain, shorten
 from caesura.runtime.errors import UsageError
-from caesura.runtime.recorded import store_of
 from caesura.runtime.recording import catalog
 from caesura.runtime.recording import conventions as names
 from caesura.runtime.recording.entries import Entry, Recording
 from caesura.runtime.recording.runs import KINDS, Pause, Run, Runs, Session
+from caesura.runtime.tracing.recorded import store_of
 from caesura.scheduler.records import (
     ContinuedRecord,
     HttpRecord,

@@ -18,7 +18,7 @@ from prometheus_client import Gauge
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.quota import Quotas
 from caesura.runtime.server.keys.sender import Sender
-from caesura.runtime.supervision.readiness import NotReady
+from caesura.runtime.supervision import NotReady
 
 _CODES = {"draining": "server_shutting_down"}
 RECENT = 0.8

@@ -13,8 +13,7 @@ from caesura.runtime.server.keys.auditing import Auditing
 from caesura.runtime.server.load.gate import Gate
 from caesura.runtime.server.load.metrics import Metrics
 from caesura.runtime.server.load.options import ServerOptions
-from caesura.runtime.supervision.readiness import Readiness
-from caesura.runtime.supervision.supervisor import Runs
+from caesura.runtime.supervision import Readiness, Runs
 from caesura.runtime.whatif.replays import Replays
 from caesura.tools.people import People
 from caesura.tools.registry import Registry

@@ -5,7 +5,7 @@ import typer
 
 from caesura.runtime.cli.errors import ENGINE_LOST, mistakes_told
 from caesura.runtime.errors import EngineFailed, UsageError
-from caesura.runtime.supervision.supervisor import EngineLost
+from caesura.runtime.supervision import EngineLost
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ import pytest
 from caesura.runtime.cli.options import Traces
 from caesura.runtime.cli.serve import traces_line
 from caesura.runtime.errors import UsageError
-from caesura.runtime.recorded import recorded
 from caesura.runtime.recording import catalog
 from caesura.runtime.recording.entries import Entry, row_of
 from caesura.runtime.recording.runs import Runs
 from caesura.runtime.recording.storage import Store
 from caesura.runtime.testing import ScriptedEngine
+from caesura.runtime.tracing.recorded import recorded
 from caesura.scheduler.records import WaitRecord
 from caesura.tools.config.caesura_toml import Config, TraceSettings
 

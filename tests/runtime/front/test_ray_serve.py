@@ -31,7 +31,7 @@ class Nodes:
     def __init__(self, folder: Path) -> None:
         from ray.cluster_utils import Cluster
 
-        from caesura.runtime.front.ray_serve.application import session_app
+        from caesura.runtime.front.application import session_app
 
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         self.folder = folder

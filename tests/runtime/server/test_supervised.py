@@ -16,8 +16,7 @@ from caesura.runtime.server import serve
 from caesura.runtime.server.about import loading_app
 from caesura.runtime.server.http.listener import open_listener
 from caesura.runtime.server.http.sockets import SocketLimits
-from caesura.runtime.supervision.readiness import Phase, Readiness
-from caesura.runtime.supervision.supervisor import EngineLost, RestartRules, Supervisor
+from caesura.runtime.supervision import EngineLost, Phase, Readiness, RestartRules, Supervisor
 from caesura.runtime.testing import ScriptedEngine, call
 from caesura.scheduler.vllm_server import VllmServer
 from caesura.tools.people import People, with_approval

@@ -2,7 +2,7 @@
 
 import pytest
 
-from caesura.runtime.supervision.supervisor import RestartPolicy, RestartRules
+from caesura.runtime.supervision import RestartPolicy, RestartRules
 
 RULES = RestartRules(first_seconds=1.0, ceiling_seconds=5.0, most_deaths=7, window_seconds=100.0)
 

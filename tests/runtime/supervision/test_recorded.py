@@ -7,8 +7,7 @@ from caesura.runtime.cli.serve import supervisor_of
 from caesura.runtime.cli.serve_options import LifetimeOptions
 from caesura.runtime.errors import EngineFailed
 from caesura.runtime.server.load.gate import QueueBound
-from caesura.runtime.supervision.readiness import Readiness
-from caesura.runtime.supervision.supervisor import RecordedRestarts
+from caesura.runtime.supervision import Readiness, RecordedRestarts
 from caesura.runtime.testing import ScriptedEngine
 
 

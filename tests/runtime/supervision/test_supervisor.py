@@ -7,10 +7,11 @@ import pytest
 
 from caesura.runtime.errors import EngineFailed
 from caesura.runtime.run.context import until_alive
-from caesura.runtime.supervision.readiness import Phase, Readiness
-from caesura.runtime.supervision.supervisor import (
+from caesura.runtime.supervision import (
     EngineLost,
     EngineProcess,
+    Phase,
+    Readiness,
     RestartRules,
     Supervisor,
 )

@@ -9,6 +9,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from caesura.runtime.receiver import receiver_of_process
 from caesura.runtime.tracing.setup import from_environment
 from tests.runtime.server.conftest import hanging, serve_script
 
@@ -55,5 +56,7 @@ def set_up_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in [name for name in os.environ if name.startswith("OTEL_")]:
         monkeypatch.delenv(name)
     from_environment.cache_clear()
+    receiver_of_process.cache_clear()
     yield
     from_environment.cache_clear()
+    receiver_of_process.cache_clear()

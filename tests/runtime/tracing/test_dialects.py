@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
+from caesura.runtime.receiver import receiver_in
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.testing import ScriptedEngine, call, calls, say, think
 from caesura.runtime.tracing.dialects import DIALECTS, VARIABLE, dialects_in
 from caesura.runtime.tracing.export import Exports
-from caesura.runtime.tracing.setup import receiver_in
 from caesura.runtime.tracing.tracing import exporter_of, through
 from caesura.scheduler.messages import Sampling
 from caesura.tools import tool

@@ -7,10 +7,10 @@ import uuid
 import aiohttp
 import pytest
 
+from caesura.runtime.receiver import receiver_in
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.runtime.tracing.export import Exports
-from caesura.runtime.tracing.setup import receiver_in
 from caesura.runtime.tracing.tracing import exporter_of
 from caesura.tools import calculator
 

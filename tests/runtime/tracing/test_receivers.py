@@ -12,11 +12,12 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from caesura.runtime.errors import EngineFailed
+from caesura.runtime.receiver import receiver_in
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.testing import ScriptedEngine, call, calls, fail, malformed, say
 from caesura.runtime.tracing import export
 from caesura.runtime.tracing.export import Exports
-from caesura.runtime.tracing.setup import from_environment, receiver_in
+from caesura.runtime.tracing.setup import from_environment
 from caesura.runtime.tracing.tracing import exporter_of
 from caesura.tools import calculator
 from tests.runtime.tracing.receivers import grpc_receiver, http_receiver

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caesura.distribution import install
+from caesura.runtime.receiver import Receiver, receiver_in, receiver_of_process
 from caesura.runtime.recording import conventions
 from caesura.runtime.tracing.content import (
     MAX_CHARACTERS,
@@ -20,7 +21,7 @@ from caesura.runtime.tracing.content import (
     is_captured,
 )
 from caesura.runtime.tracing.export import Exports
-from caesura.runtime.tracing.setup import Receiver, from_environment, receiver_in, tracing_of
+from caesura.runtime.tracing.setup import from_environment, tracing_of
 
 HTTP = "http/protobuf"
 
@@ -78,6 +79,7 @@ def test_a_process_has_one_tracing_whatever_the_environment_becomes(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:9")
     assert tracing_of() is None  # as when vLLM sets it
     from_environment.cache_clear()
+    receiver_of_process.cache_clear()
     assert tracing_of() is not None
     assert tracing_of() is tracing_of()
 

@@ -11,7 +11,6 @@ from starlette.routing import BaseRoute, Mount, Route, Router, WebSocketRoute
 
 from caesura.runtime.cli import serve
 from caesura.runtime.errors import UsageError
-from caesura.runtime.plugin import KEY_FILE, EndpointPlugin, keys_with_settings
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.storage import Store
 from caesura.runtime.server import create_app
@@ -19,6 +18,7 @@ from caesura.runtime.server.keys.access import Door
 from caesura.runtime.server.keys.key import Key, keys_of, read_keys
 from caesura.runtime.server.keys.rules import SOCKET, Role, least_role, rule_of
 from caesura.runtime.server.load.options import ServerOptions
+from caesura.runtime.server.plugin import KEY_FILE, EndpointPlugin, keys_with_settings
 from caesura.runtime.testing import ScriptedEngine
 from caesura.runtime.whatif.replays import Replays
 from caesura.tools.artifacts import ArtifactStore

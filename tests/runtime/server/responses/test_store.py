@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from caesura.runtime.errors import UsageError
-from caesura.runtime.plugin import RESPONSES, store_of
+from caesura.runtime.server.plugin import RESPONSES, store_of
 from caesura.runtime.server.responses.items import items_of
 from caesura.runtime.server.responses.store import (
     SWEEP_EVERY,

@@ -7,9 +7,9 @@ from typing import Any
 from ray import serve
 from ray.serve.config import RequestRouterConfig
 
-from caesura.runtime.front.ray_serve.front import Front
-from caesura.runtime.front.ray_serve.router import SessionRouter
-from caesura.runtime.front.ray_serve.server import OpenApp, Server
+from caesura.runtime.front.front import Front
+from caesura.runtime.front.router import SessionRouter
+from caesura.runtime.front.server import OpenApp, Server
 from caesura.scheduler.policy.homes import Bounds
 
 SERVERS, FRONT = "Server", "Front"

@@ -1,7 +1,7 @@
 """Ray Serve's choice of a replica, made by `Homes`.
 
 It also routes the requests of Ray Serve LLM, by their session header and their prompts:
-`request_router_class: caesura.runtime.front.ray_serve.router.SessionRouter`.
+`request_router_class: caesura.runtime.front.router.SessionRouter`.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
 from caesura.runtime.front.asked import asked_of
-from caesura.runtime.front.ray_serve.forwarded import Forwarded
+from caesura.runtime.front.forwarded import Forwarded
 from caesura.runtime.server.http.returning import SESSION_HEADERS
 from caesura.scheduler.policy.homes import Bounds, Homes
 from caesura.scheduler.policy.routing import Asked, Load

@@ -8,8 +8,8 @@ from typing import Any
 from ray import serve
 from starlette.types import ASGIApp, Message, Scope
 
-from caesura.runtime.front.ray_serve.forwarded import Forwarded
-from caesura.runtime.front.ray_serve.router import server_name
+from caesura.runtime.front.forwarded import Forwarded
+from caesura.runtime.front.router import server_name
 
 OpenApp = Callable[[str], AbstractAsyncContextManager[ASGIApp]]
 """Opens a server's application; it is given the name of the server for `Caesura-Server`."""

@@ -12,7 +12,7 @@ from ray.serve.exceptions import RayServeException
 from starlette.types import Message, Receive, Scope, Send
 
 from caesura.runtime.front.asked import asked_of
-from caesura.runtime.front.ray_serve.forwarded import Forwarded, plain_scope
+from caesura.runtime.front.forwarded import Forwarded, plain_scope
 from caesura.runtime.server.http.returning import ANSWER, SERVER
 from caesura.runtime.server.responses.ids import CONVERSATION, RESPONSE
 from caesura.scheduler.policy.homes import Recent

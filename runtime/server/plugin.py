@@ -23,7 +23,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caesura.runtime.errors import CaesuraError, UsageError
 from caesura.runtime.launch import inside, server_around
-from caesura.runtime.recorded import GivenTraces, recorded
 from caesura.runtime.run.limits import configured_limits
 from caesura.runtime.server.api.delegation import Again, may_be_ours
 from caesura.runtime.server.app import CHAT, Application, ServerParts, create_app
@@ -32,6 +31,7 @@ from caesura.runtime.server.http.exchange import refuse
 from caesura.runtime.server.keys.key import Key, read_keys
 from caesura.runtime.server.load.options import ServerOptions
 from caesura.runtime.server.responses.store import SqliteResponses
+from caesura.runtime.tracing.recorded import GivenTraces, recorded
 from caesura.scheduler.paths import responses_path
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.people import people_of

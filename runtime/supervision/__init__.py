@@ -1,1 +1,0 @@
-"""Restarts a dead or hung engine, and says whether the server is alive and takes work."""
