@@ -81,7 +81,7 @@ def coarse(run: RunResult, workload: Workload) -> list[Entry]:
     columns = zip(*rows, strict=True) if rows else ((),) * len(fields(LanesRecord))
     lanes = LanesRecord(*map(list, columns))
     ends = [_end(one, planned[one.key]) for one in run.sessions if one.ended]
-    return [record.entry() for record in (lanes, *ends, _steps(run))]
+    return [*(record.entry() for record in (lanes, *ends)), _steps(run)]
 
 
 def _rows(result: SessionResult, session: Session) -> Iterator[tuple[Any, ...]]:
@@ -113,12 +113,18 @@ def _end(result: SessionResult, session: Session) -> SessionRecord:
     )
 
 
-def _steps(run: RunResult) -> StepsRecord:
-    """Return the timeline as columns of steps, each row at the beginning of its interval."""
+def _steps(run: RunResult) -> Entry:
+    """Return the timeline as columns of steps, each row at the beginning of its interval.
+
+    Columns that a timeline lacks are left out, since those of one entry are equally long.
+    """
     rows = run.timeline
     at = [0.0, *rows["at"][:-1]] if rows["at"] else []
     known = {name: rows[column] for name, column in STEPS.items()}
-    return StepsRecord(at=at, **known, budget_blocks=[0.0] * len(at))
+    entry = StepsRecord(at=at, **known, budget_blocks=[0.0] * len(at)).entry()
+    return {
+        name: column for name, column in entry.items() if name == "kind" or len(column) == len(at)
+    }
 
 
 def write_trace(run: RunResult, path: Path) -> None:
