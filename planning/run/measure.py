@@ -211,25 +211,35 @@ LOADED, TIMED, STOPPED = 0.3, 0.7, 0.75
 """The parts of a measurement that are done after each of its steps."""
 
 
+@dataclass(frozen=True, slots=True)
+class WantedEngine:
+    """A model's engine at one tensor-parallel size, to be measured.
+
+    Its requests have a `temperature`, which should be that of the application's.
+    """
+
+    model: Model
+    degree: int
+    temperature: float = 0.0
+
+
 async def measure_engine(
     host: EngineHost,
-    model: Model,
-    degree: int,
+    wanted: WantedEngine,
     kind: Kind,
     watch: Watch,
-    temperature: float = 0.0,
     clock: Callable[[], float] = time.monotonic,
     sleeps: MeasureSleeps | None = None,
 ) -> MeasuredEngine:
-    """Return the measurement of a model's engine on the first devices of a host.
+    """Return the measurement of an engine on the first devices of a host.
 
-    Its requests have a `temperature`, which should be that of the application's.
     The engine is loaded twice: its second loading counts, when files are in memory as in a run
     that changes models. Two are loaded at once then where the host has room for them, since engines
     of a stage load together and slow each other down. With `sleeps` it is also put to sleep and
-    woken up. Raises `HostError` for an engine that does
-    not start, answer, or say how large its KV cache is.
+    woken up. Raises `HostError` for an engine that does not start, answer, or say how large its KV
+    cache is.
     """
+    model, degree = wanted.model, wanted.degree
     replica = Replica(model, 0, tuple(range(degree)))
     watch(0.0, "loading")
     endpoint, _ = await _loaded(host, replica, clock)
@@ -238,7 +248,7 @@ async def measure_engine(
         if facts is None or not facts.kv_tokens or not facts.kv_bytes:
             raise HostError(f"{replica.name} does not say how large its KV cache is in its metrics")
         watch(LOADED, "timing steps")
-        asker = Asker(endpoint, Random(0), temperature, clock)
+        asker = Asker(endpoint, Random(0), wanted.temperature, clock)
         times = await _time(asker, model, facts.kv_tokens, watch)
         slept = await sleeps(endpoint, clock) if sleeps is not None else ()
     finally:
@@ -316,15 +326,15 @@ async def _time(
 ) -> dict[Load, list[Taken]]:
     shape = read_shape(model.path)
     longest = longest_of(model.arguments, shape.longest if shape else kv_tokens)
-    wanted = loads(kv_tokens, longest, MOST_RUNNING)
-    if not wanted:
+    chosen = loads(kv_tokens, longest, MOST_RUNNING)
+    if not chosen:
         raise HostError(f"{model.name} has a KV cache of {kv_tokens} tokens: too few to measure")
     times: dict[Load, list[Taken]] = defaultdict(list)
     async with asker:
         pace = 0.0
         for number in range(REPEATS):
-            for place, load in enumerate(wanted):
-                part = (number + place / len(wanted)) / REPEATS
+            for place, load in enumerate(chosen):
+                part = (number + place / len(chosen)) / REPEATS
                 watch(LOADED + (TIMED - LOADED) * part, "timing steps")
                 if (load not in times) if number else (load.tokens * pace > MAX_LOAD_SECONDS):
                     continue

@@ -2,7 +2,6 @@
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -22,7 +21,7 @@ from caesura.planning.costs.measured import (
     seen_in,
 )
 from caesura.planning.run.host import HostError
-from caesura.planning.run.measure import measure_engine, measure_sleeps
+from caesura.planning.run.measure import WantedEngine, measure_engine, measure_sleeps
 from caesura.planning.run.processes import ProcessHost
 from caesura.planning.run.sleep import check_sleep_mode, sleepy_processes
 from caesura.planning.show.tables import read_run
@@ -30,15 +29,6 @@ from caesura.runtime.errors import UsageError
 
 BATCH, CONTEXT = 16, 500
 """The batch of the decoding step in the table, and the context of each request."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A model's engine at one tensor-parallel size, and the temperature of its requests."""
-
-    model: Model
-    degree: int
-    temperature: float = 0.0
 
 
 async def measure_application(
@@ -113,7 +103,7 @@ def missing(
     kept: MeasuredCosts,
     kind: Kind,
     sleep: bool = False,
-) -> list[Wanted]:
+) -> list[WantedEngine]:
     """Return the engines that are not measured yet and that fit on so many devices.
 
     With `sleep` those count too of which only the times of sleeping are not known.
@@ -124,7 +114,7 @@ def missing(
         return found is not None and (bool(found.sleeps) or not sleep)
 
     return [
-        Wanted(model, degree, _temperature(application, model))
+        WantedEngine(model, degree, _temperature(application, model))
         for model in application.models
         for degree in dict.fromkeys(model.tensor_parallel)
         if degree <= devices and not is_known(model, degree)
@@ -177,7 +167,7 @@ def _of(model: Model, kept: MeasuredCosts, kind: Kind) -> Sequence[MeasuredEngin
 
 
 async def _measured(
-    host: ProcessHost, wanted: Wanted, kind: Kind, console: Console, place: str, sleep: bool
+    host: ProcessHost, wanted: WantedEngine, kind: Kind, console: Console, place: str, sleep: bool
 ) -> MeasuredEngine:
     columns = (
         TextColumn(f"{place} {wanted.model.name}"),
@@ -193,13 +183,7 @@ async def _measured(
             bar.update(task, completed=part, description=what)
 
         return await measure_engine(
-            host,
-            wanted.model,
-            wanted.degree,
-            kind,
-            watch,
-            wanted.temperature,
-            sleeps=measure_sleeps if sleep else None,
+            host, wanted, kind, watch, sleeps=measure_sleeps if sleep else None
         )
 
 

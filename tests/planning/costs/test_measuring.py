@@ -114,11 +114,9 @@ async def measure(metrics: str, model: Model, devices: int = 1) -> tuple[object,
     try:
         found = await measuring.measure_engine(
             host,  # type: ignore[arg-type]
-            model,
-            1,
+            measuring.WantedEngine(model, 1, temperature=0.8),
             KIND,
             lambda part, what: None,
-            temperature=0.8,
             clock=lambda: server.now,
         )
     finally:
@@ -163,8 +161,7 @@ async def test_an_engine_is_put_to_sleep_while_it_is_loaded(tmp_path: Path) -> N
     model = Model("m", str(tmp_path), ("--max-model-len", "512", "--kv-cache-memory-bytes=400000"))
     found = await measuring.measure_engine(
         host,  # type: ignore[arg-type]
-        model,
-        1,
+        measuring.WantedEngine(model, 1),
         KIND,
         lambda part, what: None,
         clock=lambda: server.now,
@@ -189,8 +186,7 @@ async def test_an_engine_that_hides_its_cache_is_refused_and_evicted(tmp_path: P
     with pytest.raises(HostError, match="does not say how large its KV cache is"):
         await measuring.measure_engine(
             host,  # type: ignore[arg-type]
-            Model("m", str(tmp_path)),
-            1,
+            measuring.WantedEngine(Model("m", str(tmp_path)), 1),
             KIND,
             lambda part, what: None,
         )
@@ -207,8 +203,7 @@ async def test_loads_that_would_take_long_are_left_out(
     with pytest.raises(HostError, match="cannot be measured"):
         await measuring.measure_engine(
             Host(server, url, 1),  # type: ignore[arg-type]
-            Model("m", str(tmp_path), ("--max-model-len", "512")),
-            1,
+            measuring.WantedEngine(Model("m", str(tmp_path), ("--max-model-len", "512")), 1),
             KIND,
             lambda part, what: None,
         )
