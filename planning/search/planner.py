@@ -7,7 +7,13 @@ from typing import Protocol
 from caesura.planning.application.requests import Requests
 from caesura.planning.plan import Placement, Plan
 from caesura.planning.search.follow import Turn, follow
-from caesura.planning.search.strategies import Choice, Effort, Watch, plan_application
+from caesura.planning.search.strategies import (
+    DEFAULT_OPTIONS,
+    Choice,
+    Effort,
+    SearchOptions,
+    plan_application,
+)
 from caesura.planning.stage_times import Progress, StageSimulator
 
 DRAWS = 5
@@ -67,10 +73,8 @@ class Planner:
         self,
         devices: int,
         *,
-        strategy: str = "best",
         progress: Progress | None = None,
-        effort: Effort | None = None,
-        watch: Watch | None = None,
+        options: SearchOptions = DEFAULT_OPTIONS,
     ) -> Choice:
         """Return the plan for what is left of the application; raises `PlanError`."""
         return plan_application(
@@ -78,10 +82,8 @@ class Planner:
             self.requests.all,
             devices,
             self.simulators,
-            strategy=strategy,
             progress=progress,
-            effort=effort,
-            watch=watch,
+            options=options,
         )
 
     def better(self, plan: Plan, turn: Turn, progress: Progress) -> Plan | None:
@@ -89,7 +91,8 @@ class Planner:
 
         A run asks for it when models have finished in another order than planned.
         """
-        found = self.plan(plan.devices, progress=progress, effort=Effort(MAX_STAGES_BETWEEN)).plan
+        options = SearchOptions(effort=Effort(MAX_STAGES_BETWEEN))
+        found = self.plan(plan.devices, progress=progress, options=options).plan
         ends = [follow(plan, each, progress, turn).seconds for each in self.simulators]
         goes_on = sum(ends) / len(ends)
         return found if found.makespan.mean < (1 - MIN_GAIN) * goes_on else None

@@ -159,6 +159,21 @@ Watch = Callable[[float, float], None]
 
 
 @dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """How a plan is searched: by which strategy, with how much `effort`, and who is told of it.
+
+    `effort` and `watch` concern the strategy `best` alone.
+    """
+
+    strategy: str = "best"
+    effort: Effort = field(default_factory=Effort)
+    watch: Watch = lambda part, seconds: None
+
+
+DEFAULT_OPTIONS = SearchOptions()
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """The plan that was chosen, the next best one and why it lost, and all that were checked.
 
@@ -201,10 +216,8 @@ def plan_application(
     devices: int,
     simulators: Sequence[StageSimulator],
     *,
-    strategy: str = "best",
     progress: Progress | None = None,
-    effort: Effort | None = None,
-    watch: Watch | None = None,
+    options: SearchOptions = DEFAULT_OPTIONS,
 ) -> Choice:
     """Return the plan that a strategy finds for what is left of an application.
 
@@ -214,6 +227,7 @@ def plan_application(
     Makespans count from `progress`, where a run may be continued.
     Raises `PlanError` if no plan is possible or the strategy is unknown.
     """
+    strategy = options.strategy
     if strategy not in STRATEGIES:
         raise PlanError(f"unknown strategy {strategy!r}; choose from: {', '.join(STRATEGIES)}")
     if not simulators:
@@ -221,9 +235,8 @@ def plan_application(
     memo = Memo(simulators[0])
     problem = Problem(application, requests, devices, memo)
     start = Draft(progress or Progress())
-    effort = effort or Effort()
     if strategy == "best":
-        found = _best(problem, start, effort, memo, watch or (lambda part, seconds: None))
+        found = _best(problem, start, memo, options)
     else:
         found = [(strategy, RULES[strategy](problem, start))]
     plans = [draft.plan(name, devices) for name, draft in found]
@@ -255,21 +268,21 @@ def _makespan(ends: Sequence[Followed]) -> Makespan:
 
 
 def _best(
-    problem: Problem, start: Draft, effort: Effort, memo: Memo, watch: Watch
+    problem: Problem, start: Draft, memo: Memo, options: SearchOptions
 ) -> list[tuple[str, Draft]]:
     """Return the plans of all rules, and the shortest that lists and the beam search find."""
     found = _by_rules(problem, start)
     base = memo.simulated
 
     def share() -> float:
-        return effort.share(memo.simulated - base, len(problem.requests))
+        return options.effort.share(memo.simulated - base, len(problem.requests))
 
     shortest = min(draft.progress.seconds for _, draft in found)
     searched: list[tuple[str, Draft]] = []
     for name, draft in _searched(problem, start, [draft for _, draft in found], share):
         searched.append((name, draft))
         shortest = min(shortest, draft.progress.seconds)
-        watch(share(), shortest - start.progress.seconds)
+        options.watch(share(), shortest - start.progress.seconds)
     distinct = {draft.stages: (name, draft) for name, draft in reversed(searched)}
     for _, draft in found:
         distinct.pop(draft.stages, None)

@@ -9,6 +9,7 @@ from caesura.planning.costs.estimate import make_costs
 from caesura.planning.plan import Placement, Stage
 from caesura.planning.search.follow import first_turn
 from caesura.planning.search.planner import Planner
+from caesura.planning.search.strategies import SearchOptions
 from caesura.planning.stage_times import Progress, StageSimulator
 from caesura.runtime.launch import BUNDLED_MODEL
 from tests.planning.search.factory import Factory
@@ -76,7 +77,7 @@ def test_a_model_and_the_one_that_it_asks_run_together() -> None:
     requests = Requests(Application("asking", models, tasks))
     costs = make_costs(requests.application, requests)
     for strategy in ("best", "greedy", "max", "min"):
-        plan = Planner(requests, costs, draws=1).plan(2, strategy=strategy).plan
+        plan = Planner(requests, costs, draws=1).plan(2, options=SearchOptions(strategy)).plan
         placed = [{one.model for one in stage.placements} for stage in plan.stages]
         assert all(("agent" in stage) <= ("expert" in stage) for stage in placed), strategy
         assert set().union(*placed) == {"agent", "expert", "other"}

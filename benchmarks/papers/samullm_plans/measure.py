@@ -14,7 +14,7 @@ from benchmarks.papers.samullm_plans.models import engines
 from benchmarks.papers.samullm_plans.rows import Experiment
 from caesura.planning.costs.stages import FastStages
 from caesura.planning.search.follow import follow
-from caesura.planning.search.strategies import plan_application
+from caesura.planning.search.strategies import SearchOptions, plan_application
 
 DEVICES = 8
 DRAWS = 3
@@ -89,9 +89,8 @@ def _unknown(work: Work, strategy: str) -> Plans:
     """Return the plan for drawn lengths, and runs with other ones and other step times."""
     simulators = [_simulator(work, work.planned(PLANNED_SEED + draw)) for draw in range(DRAWS)]
     begin = time.process_time()
-    choice = plan_application(
-        work.application, work.requests, DEVICES, simulators, strategy=strategy
-    )
+    options = SearchOptions(strategy)
+    choice = plan_application(work.application, work.requests, DEVICES, simulators, options=options)
     search = time.process_time() - begin
     real = [
         follow(choice.plan, _simulator(work, work.real(REAL_SEED + run), run)).seconds
@@ -106,8 +105,9 @@ def _known(work: Work, strategy: str) -> Plans:
     for run in range(RUNS):
         lengths = work.real(REAL_SEED + run)
         begin = time.process_time()
+        simulators = [_simulator(work, lengths)]
         choice = plan_application(
-            work.application, work.requests, DEVICES, [_simulator(work, lengths)], strategy=strategy
+            work.application, work.requests, DEVICES, simulators, options=SearchOptions(strategy)
         )
         search.append(time.process_time() - begin)
         predicted.append(choice.plan.makespan.mean)

@@ -25,7 +25,7 @@ from caesura.planning.costs.estimate import make_costs
 from caesura.planning.plan import Plan, plan_to_json
 from caesura.planning.run.journal import Journal
 from caesura.planning.search.planner import CostModel, Planner
-from caesura.planning.search.strategies import Choice, Effort
+from caesura.planning.search.strategies import Choice, Effort, SearchOptions
 from caesura.planning.show.emit import emit
 from caesura.planning.show.gantt import Chart, plan_bars, run_bars, to_html, to_svg
 from caesura.planning.show.records import RunRecords, other_plan, plan_record
@@ -100,9 +100,8 @@ def find_plan(
         def watch(part: float, seconds: float) -> None:
             bar.update(task, completed=part, description=f"best so far: {seconds:.1f} s")
 
-        return search.planner.plan(
-            search.devices, strategy=how.strategy, progress=done, effort=effort, watch=watch
-        )
+        options = SearchOptions(how.strategy, effort, watch)
+        return search.planner.plan(search.devices, progress=done, options=options)
 
 
 SOURCE = "plan"

@@ -3,7 +3,13 @@
 import pytest
 
 from caesura.planning.search.problem import PlanError
-from caesura.planning.search.strategies import RULES, STRATEGIES, Effort, plan_application
+from caesura.planning.search.strategies import (
+    RULES,
+    STRATEGIES,
+    Effort,
+    SearchOptions,
+    plan_application,
+)
 from caesura.planning.stage_times import Progress
 from tests.planning.search.factory import Factory, application
 
@@ -15,7 +21,7 @@ WORKS = [
 ]
 
 
-def planned(models, needs=None, strategy="best", devices=4, draws=1, **more):
+def planned(models, needs=None, strategy="best", devices=4, draws=1, **how):
     made, requests = application(models, needs)
     simulators = [
         # Other output lengths make a model slower or faster.
@@ -26,7 +32,8 @@ def planned(models, needs=None, strategy="best", devices=4, draws=1, **more):
         )
         for draw in range(draws)
     ]
-    return plan_application(made, requests, devices, simulators, strategy=strategy, **more)
+    options = SearchOptions(strategy, **how)
+    return plan_application(made, requests, devices, simulators, options=options)
 
 
 @pytest.mark.parametrize(("models", "needs"), WORKS)
@@ -108,11 +115,12 @@ def test_an_unknown_strategy_is_named():
 def test_a_model_that_asks_another_runs_beside_it_until_its_end(strategy):
     made, requests = application({"agent": 12, "other": 6, "expert": 0}, asks={"agent": "expert"})
     world = Factory(requests, dict.fromkeys(("agent", "other", "expert"), 1.0), loading=1.0)
-    found = plan_application(made, requests, 3, [world], strategy=strategy)
+    options = SearchOptions(strategy)
+    found = plan_application(made, requests, 3, [world], options=options)
     for stage in found.plan.stages:
         placed = {one.model for one in stage.placements}
         assert ("expert" in placed) == ("agent" in placed)
     assert sum("agent" in stage.finishes for stage in found.plan.stages) == 1
     alone = "needs at least|finishes no request"
     with pytest.raises(PlanError, match=alone):
-        plan_application(made, requests, 1, [world], strategy=strategy)
+        plan_application(made, requests, 1, [world], options=options)
