@@ -222,6 +222,8 @@ class Watch:
         """Read the next token; return its verdict, or None if the turn continues."""
         if token_id in self._ends:
             self._pass(self._window)
+            if self._reading is None:
+                self._read_end(token_id)
             # A call that is one line may end with its turn; other unclosed calls do not count.
             inside = self._inside
             line = inside is not None and inside.form.body == "line" and inside.begun is True
@@ -241,6 +243,13 @@ class Watch:
         verdict = self._watch_body(data)
         self._attentive = self._is_attentive()
         return verdict
+
+    def _read_end(self, token_id: int) -> None:
+        """Note a call that the turn's last token holds as a whole, as simulated ones do."""
+        data = self._vocabulary.bytes_of(token_id)
+        if any(opener in data for opener, _ in self._openers):
+            self._window = b""
+            self._watch_body(data)
 
     def _is_attentive(self) -> bool:
         """Return whether the next token matters whatever it holds."""

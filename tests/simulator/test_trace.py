@@ -82,6 +82,8 @@ def test_a_trace_of_ours_is_what_the_run_has_measured(tmp_path: Path) -> None:
     pauses = of(entries, "pause")
     assert len(pauses) == sum(len(one.segments) - 1 for one in run.sessions) == 24
     assert len(of(entries, "opening")) == len(pauses)
+    called = [segment.tool for session in CROWD.sessions for segment in session.segments[:-1]]
+    assert sorted(one["tool"] for one in pauses) == sorted(called)
     recorded = [one["regret"] for one in run.records if one["kind"] == "pause"]
     assert [one["regret"] for one in pauses] == recorded
     assert sum(regret or 0.0 for regret in recorded) > 0

@@ -168,6 +168,17 @@ def test_a_call_that_ends_in_one_token_with_the_turn_wins() -> None:
     assert watch_pieces(INLINE, [b"[clock() ->"]) == (11, Verdict.CALL)
 
 
+def test_a_call_that_is_the_last_token_of_its_turn_names_its_tool() -> None:
+    vocabulary = Vocabulary([b"word", b"<end>", b'<tool_call>{"name": "search"}'])
+    for turn in ("fresh", "holding"):
+        plan = WatchPlan(("hermes",), ("search",), (), turn)
+        watch = Watch(plan, vocabulary, frozenset({1, 2}))
+        assert [watch.feed(token) for token in (0, 2)] == [None, Verdict.CALL]
+        assert watch.awaited() == ("search", None)
+    watch = Watch(plan, vocabulary, frozenset({1, 2}))
+    assert watch.feed(1) is Verdict.CALL and watch.calls == []
+
+
 def test_what_stood_before_in_the_turn_counts() -> None:
     begun = WatchPlan(("hermes", "llama3_json"), ("calculator",), turn="begun")
     assert watch_pieces(begun, [b"{", b"}"]) == (2, Verdict.END)
