@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from caesura.planning.plan import Placement, Plan, plan_of
@@ -42,11 +42,23 @@ STATES = {
 """States of engines by the event of the journal that begins them."""
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedWork:
+    """What a plan is for: an application, its requests by model, and how long its engines load."""
+
+    application: str
+    requests: Mapping[str, int]
+    load_seconds: LoadSeconds
+
+    @property
+    def count(self) -> int:
+        """Return the number of all requests."""
+        return sum(self.requests.values())
+
+
 def plan_record(
     plan: Plan,
-    application: str,
-    requests: int,
-    load_seconds: LoadSeconds,
+    work: PlannedWork,
     *,
     at: float,
     next_best: OtherPlan | None = None,
@@ -60,13 +72,13 @@ def plan_record(
     """
     names = list(usable) or list(range(plan.devices))
     place = {device: number for number, device in enumerate(names)}
-    bars = plan_bars(plan, load_seconds, renumbered(loaded or {}, place))
+    bars = plan_bars(plan, work.load_seconds, renumbered(loaded or {}, place))
     return PlanRecord(
         at=at,
-        application=application,
+        application=work.application,
         strategy=plan.strategy,
         devices=plan.devices,
-        requests=requests,
+        requests=work.count,
         makespan=plan.makespan.mean,
         low=plan.makespan.low,
         high=plan.makespan.high,
@@ -108,23 +120,19 @@ def _placements(placements: Iterable[Placement]) -> tuple[PlacementRecord, ...]:
 class RunRecords:
     """Writes what happens in a run as records: `event` watches its journal, `result` its results.
 
-    `requests` are the numbers of requests by model, and `done` the results of former runs.
+    `done` are the results of former runs.
     """
 
     def __init__(
         self,
         write: Write,
-        application: str,
-        requests: Mapping[str, int],
-        load_seconds: LoadSeconds,
+        work: PlannedWork,
         *,
         done: Iterable[Result] = (),
         next_best: OtherPlan | None = None,
     ) -> None:
         self._write = write
-        self._application = application
-        self._requests = dict(requests)
-        self._load_seconds = load_seconds
+        self._work = work
         self._next_best = next_best
         self._done: Counter[str] = Counter()
         self._failed: Counter[str] = Counter()
@@ -166,8 +174,8 @@ class RunRecords:
         """Count a result, and write how many there are, at most about `PARTS` times."""
         self._count(result)
         self._untold += 1
-        left = sum(self._requests.values()) - sum(self._done.values())
-        if self._untold >= max(1, sum(self._requests.values()) // PARTS) or not left:
+        left = self._work.count - sum(self._done.values())
+        if self._untold >= max(1, self._work.count // PARTS) or not left:
             self._tell(self._progress(result.begun + result.seconds))
 
     def _count(self, result: Result) -> None:
@@ -175,20 +183,19 @@ class RunRecords:
         self._failed[result.model] += bool(result.error)
 
     def _planned(self, row: Mapping[str, Any], at: float, **more: Any) -> PlanRecord:
-        requests = sum(self._requests.values())
-        plan = plan_of(row["plan"])
-        return plan_record(plan, self._application, requests, self._load_seconds, at=at, **more)
+        return plan_record(plan_of(row["plan"]), self._work, at=at, **more)
 
     def _progress(self, seconds: float, state: str = "running") -> ProgressRecord:
         self._untold = 0
         self._told_at = max(self._told_at, seconds)  # results are written in another order
+        requests = self._work.requests
         return ProgressRecord(
             at=self._began + self._told_at,
             state=state,
-            model=list(self._requests),
-            requests=[float(count) for count in self._requests.values()],
-            done=[float(self._done[model]) for model in self._requests],
-            failed=[float(self._failed[model]) for model in self._requests],
+            model=list(requests),
+            requests=[float(count) for count in requests.values()],
+            done=[float(self._done[model]) for model in requests],
+            failed=[float(self._failed[model]) for model in requests],
         )
 
     def _tell(self, *records: Record) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from caesura.planning.plan import Makespan, Placement, Plan, Stage
-from caesura.planning.show.records import other_plan, plan_record
+from caesura.planning.show.records import PlannedWork, other_plan, plan_record
 from caesura.runtime.recording.entries import Entry, Recording
 from caesura.scheduler.records import ProgressRecord, ReplicaRecord, StageRecord
 from caesura.scheduler.records.plans import PlacementRecord
@@ -28,7 +28,8 @@ CHOSEN = "[data-testid=plan-chosen]"
 
 def planned() -> Entry:
     other = other_plan(WORSE, "max takes 11.0 s longer (36.7%): it loads models")
-    return plan_record(PLAN, "ensemble", 20, lambda one: 4.0, at=BEGAN, next_best=other).entry()
+    work = PlannedWork("ensemble", {"small": 10, "large": 10}, lambda one: 4.0)
+    return plan_record(PLAN, work, at=BEGAN, next_best=other).entry()
 
 
 def engine(name: str, device: int, state: str, at: float, reason: str = "") -> Entry:

@@ -28,7 +28,7 @@ from caesura.planning.search.planner import CostModel, Planner
 from caesura.planning.search.strategies import Choice, Effort, SearchOptions
 from caesura.planning.show.emit import emit
 from caesura.planning.show.gantt import Chart, plan_bars, run_bars, to_html, to_svg
-from caesura.planning.show.records import RunRecords, other_plan, plan_record
+from caesura.planning.show.records import PlannedWork, RunRecords, other_plan, plan_record
 from caesura.planning.show.tables import ends_of, ends_table, makespan_text, plan_table, read_run
 from caesura.planning.stage_times import Progress
 from caesura.runtime.cli.plan.options import PlanOptions, RunTraces
@@ -138,9 +138,7 @@ def recorded_run(
     with Recorder(store, title, SOURCE, _facts(search, planned.plan)) as recorder:
         records = RunRecords(
             recorder.add,
-            search.application.name,
-            Counter(request.model for request in search.requests.all),
-            search.planner.costs.load_seconds,
+            _work(search),
             done=journal.done.values(),
             next_best=other_plan(planned.next_best, planned.reason),
         )
@@ -153,9 +151,7 @@ def record_plan(search: Search, choice: Choice, file: Path) -> int:
     store = store_of(Config.load(), file)
     record = plan_record(
         choice.plan,
-        search.application.name,
-        len(search.requests.all),
-        search.planner.costs.load_seconds,
+        _work(search),
         at=time.time(),
         next_best=other_plan(choice.next_best, choice.reason),
     )
@@ -164,6 +160,11 @@ def record_plan(search: Search, choice: Choice, file: Path) -> int:
     if recorder.recording is None or not recorder.written:
         raise UsageError(f"--trace {file}: the plan could not be written; the log says why")
     return recorder.recording
+
+
+def _work(search: Search) -> PlannedWork:
+    counts = Counter(request.model for request in search.requests.all)
+    return PlannedWork(search.application.name, counts, search.planner.costs.load_seconds)
 
 
 def _facts(search: Search, plan: Plan) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from caesura.planning.plan import Makespan, Placement, Plan, Stage
 from caesura.planning.run.journal import Journal, Result
-from caesura.planning.show.records import RunRecords, other_plan, plan_record
+from caesura.planning.show.records import PlannedWork, RunRecords, other_plan, plan_record
 from caesura.scheduler.records import PlanRecord, ProgressRecord, ReplicaRecord, parse
 from tests.planning.run.applications import requests
 from tests.planning.run.engines import FakeHost
@@ -21,6 +21,7 @@ PLAN = Plan(
     (Stage((SMALL, LARGE), 10.0, ("small",)), Stage((LARGE,), 5.0, ("large",))),
     Makespan(15.0, 14.0, 16.5),
 )
+WORK = PlannedWork("app", {"small": 4, "large": 2}, lambda one: 2.0)
 BEGAN = 1_700_000_000.0
 
 
@@ -29,8 +30,7 @@ class Written:
 
     def __init__(self, **options: Any) -> None:
         self.entries: list[dict[str, Any]] = []
-        counts = {"small": 4, "large": 2}
-        self.records = RunRecords(self.write, "app", counts, lambda one: 2.0, **options)
+        self.records = RunRecords(self.write, WORK, **options)
 
     def write(self, entries: Sequence[dict[str, Any]]) -> None:
         self.entries += entries
@@ -50,8 +50,9 @@ def result(model: str, number: int, begun: float, error: str = "") -> Result:
 def test_a_plan_tells_its_stages_and_blocks_and_the_next_best() -> None:
     worse = Plan("max", 3, PLAN.stages, Makespan(20.0, 19.0, 21.0))
     other = other_plan(worse, "max takes longer")
-    record = plan_record(PLAN, "app", 6, lambda one: 2.0, at=BEGAN, next_best=other)
+    record = plan_record(PLAN, WORK, at=BEGAN, next_best=other)
     assert parse(record.entry()) == record
+    assert (record.application, record.requests) == ("app", 6)
     assert (record.makespan, record.low, record.high) == (15.0, 14.0, 16.5)
     assert [stage.seconds for stage in record.stages] == [10.0, 5.0]
     blocks = [(one.device, one.model, one.state, one.since, one.until) for one in record.blocks]
@@ -133,7 +134,7 @@ def test_results_are_counted_and_time_never_runs_backwards() -> None:
 
 def test_many_results_are_told_in_parts_and_the_last_one_always() -> None:
     entries: list[dict[str, Any]] = []
-    records = RunRecords(entries.extend, "app", {"small": 5001}, lambda one: 0.0)
+    records = RunRecords(entries.extend, PlannedWork("app", {"small": 5001}, lambda one: 0.0))
     records.event({"event": "started", "time": BEGAN, "plan": asdict(PLAN)})
     for number in range(5001):
         records.result(result("small", number, float(number)))
@@ -147,7 +148,7 @@ async def test_a_real_run_tells_every_step_of_its_engines(tmp_path: Path) -> Non
     entries: list[dict[str, Any]] = []
     asked = requests("a", "b")
     counts = {"a": 3, "b": 3}
-    records = RunRecords(entries.extend, "test", counts, lambda one: 1.0)
+    records = RunRecords(entries.extend, PlannedWork("test", counts, lambda one: 1.0))
 
     class Watched(Journal):
         def __init__(self, *given: Any) -> None:
