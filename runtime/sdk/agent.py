@@ -19,7 +19,7 @@ from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits, configured_limits
 from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.sdk.engines import BACKGROUND, ENGINES
-from caesura.runtime.sdk.session import Answer, Prompt, Session
+from caesura.runtime.sdk.session import Answer, Prompt, Session, SessionSettings
 from caesura.runtime.tracing.setup import tracing_of
 from caesura.scheduler.messages import Message, Sampling
 from caesura.tools import Registry, Tool, tool
@@ -93,17 +93,21 @@ class Agent(AsyncClosing):
         _check("sampling", sampling, Sampling, "sampling=Sampling(temperature=0.2)")
         _check("limits", limits, Limits | None, "limits=Limits(max_turns=3)")
         self._model = _model_of(model)
-        self._tracing = tracing_of(tracing, recorder)
+        spans = tracing_of(tracing, recorder)
         self._tools = AgentTools(tools, config)
-        self._people = people_of(self._tools.toolset.services)
-        self._people.on_question = on_question or _tell_question
-        self._people.on_approval = on_approval or _tell_approval
+        services = self._tools.toolset.services
+        people = people_of(services)
+        people.on_question = on_question or _tell_question
+        people.on_approval = on_approval or _tell_approval
         self._decides = on_approval is not None
         self._instructions = instructions
-        self._sampling = sampling
-        services = self._tools.toolset.services
-        self._media = MediaFetcher(allow_private=services.allow_private)
-        self._limits = self._tools.limits if limits is None else limits
+        self._settings = SessionSettings(
+            sampling=sampling,
+            limits=self._tools.limits if limits is None else limits,
+            media=MediaFetcher(allow_private=services.allow_private),
+            people=people,
+            tracing=spans,
+        )
         self.name = name
 
     @property
@@ -178,19 +182,15 @@ class Agent(AsyncClosing):
             if not filled:
                 await self._tools.fill(registry)
                 if not decides:
-                    _refuse_approvals(registry, self._people)
+                    _refuse_approvals(registry, self._settings.people)
                 filled = True
             return await self._engine()
 
         return Session(
             engine,
             registry,
-            sampling=self._sampling,
-            limits=self._limits,
-            media=self._media,
+            self._settings,
             messages=history,
-            people=self._people,
-            tracing=self._tracing,
             name=self.name,
             user=user,
             parent=parent.id if isinstance(parent, Session) else parent or "",
@@ -202,7 +202,7 @@ class Agent(AsyncClosing):
         Afterwards, built-in tools that keep processes or files open no longer work.
         """
         try:
-            await self._media.aclose()
+            await self._settings.media.aclose()
             await self._tools.aclose()
         finally:
             if self._model is None or isinstance(self._model, str):

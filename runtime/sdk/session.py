@@ -61,6 +61,20 @@ class Answer:
         return f"<Answer {self.text!r}: {self.reason}, {len(self.calls)} call(s), {tokens} tokens>"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSettings:
+    """What the sessions of an agent share.
+
+    `people` answer their questions and approve their calls. Without `tracing` runs have no spans.
+    """
+
+    sampling: Sampling
+    limits: Limits
+    media: MediaFetcher
+    people: People
+    tracing: "Tracing | None"
+
+
 class Session(AsyncClosing):
     """A conversation, from `Agent.session()`; close it, or use it in `async with`.
 
@@ -74,24 +88,16 @@ class Session(AsyncClosing):
         self,
         engine: Callable[[], Awaitable[Engine]],
         registry: Registry,
+        settings: SessionSettings,
         *,
-        sampling: Sampling,
-        limits: Limits,
-        media: MediaFetcher,
         messages: Sequence[Message] = (),
-        people: People | None = None,
-        tracing: "Tracing | None" = None,
         name: str | None = None,
         user: str | None = None,
         parent: str = "",
     ) -> None:
         self._engine = engine
         self._registry = registry
-        self._sampling = sampling
-        self._limits = limits
-        self._media = media
-        self._people = people
-        self._tracing = tracing
+        self._settings = settings
         self._name = name
         self._parent = parent
         self._pictures = NO_PICTURES
@@ -125,8 +131,7 @@ class Session(AsyncClosing):
     def pending(self) -> tuple[Pending, ...]:
         """The items that wait for a person's answer or approval, the oldest first."""
         session = self.id
-        found = () if self._people is None else self._people.waited_for
-        return tuple(item for item in found if item.session == session)
+        return tuple(item for item in self._settings.people.waited_for if item.session == session)
 
     async def answer(self, item_id: str, text: str) -> None:
         """Answer a question among `pending`; raise `UsageError` if that fails."""
@@ -196,12 +201,8 @@ class Session(AsyncClosing):
             await self._close_engine_session()
 
     async def _settle(self, say: Callable[[People], Awaitable[object]]) -> None:
-        if self._people is None:
-            raise UsageError(
-                "no tool of this session asks a person: there is nothing to answer or approve"
-            )
         try:
-            await say(self._people)
+            await say(self._settings.people)
         except PeopleError as error:
             raise UsageError(str(error)) from None
 
@@ -222,21 +223,22 @@ class Session(AsyncClosing):
             feed = self.messages
             self._engine_session = await self._opened(feed)
         engine, spec = self._opened_on
+        settings = self._settings
         plan = Plan(
-            messages=tuple(await self._media.inlined(feed, engine.media_rules)),
+            messages=tuple(await settings.media.inlined(feed, engine.media_rules)),
             conversation=digest(self.messages),
             user=None,
             spec=spec,
-            sampling=self._sampling,
+            sampling=settings.sampling,
             registry=self._registry,
             client_tools=frozenset(),
-            limits=bounded(self._limits, engine.max_answer_tokens),
+            limits=bounded(settings.limits, engine.max_answer_tokens),
         )
         if self._closed:
             raise EngineFailed("the session was closed before its run had begun")
         trace = None
-        if self._tracing is not None:
-            trace = self._tracing.run(engine.model, self._name, self.id)
+        if settings.tracing is not None:
+            trace = settings.tracing.run(engine.model, self._name, self.id)
         context = RunContext.of(engine, plan, self._tools, self._pictures, trace)
         # Its tools keep their resources for the session.
         self._dispatcher = context.dispatcher()
@@ -247,7 +249,7 @@ class Session(AsyncClosing):
         engine = await self._engine()
         spec = SessionSpec(
             self._registry.specs(),
-            self._sampling,
+            self._settings.sampling,
             pauses=pauses_of(self._registry),
             owner=self._tools.asker,
             origin=Origin(session=self.id, parent=self._parent),
