@@ -370,7 +370,7 @@ async def test_off_leaves_calls_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     off = Agent(ScriptedEngine([call("look"), say("Hi.")]), [look], tracing=False)
     async with off.session() as session:
         await session.run("Hi?")
-        assert session._tracing is None
+        assert session._settings.tracing is None
     assert seen == [None]
 
 
