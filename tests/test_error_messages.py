@@ -24,7 +24,7 @@ MAX_WITHOUT_VALUE = {
     "runtime/cli/options.py": 1,
     "runtime/cli/plan/studies.py": 1,
     "runtime/cli/tool_calls.py": 1,
-    "runtime/cli/trace/recordings.py": 1,
+    "runtime/cli/recordings.py": 1,
     "runtime/run/limits.py": 1,
     "runtime/sdk/session.py": 4,
     "runtime/server/keys/access.py": 1,

@@ -53,7 +53,7 @@ COMMANDS = {
         "Answer the questions of a running server's tools, and approve their calls.",
     ),
     "trace": (
-        "trace.commands:app",
+        "trace:app",
         "Show and export recordings: runs, pauses, and the decisions about their KV cache.",
     ),
     "predict": (

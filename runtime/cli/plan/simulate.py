@@ -14,7 +14,7 @@ from caesura.runtime.cli.plan.simulate_options import (
     StudyOptions,
     WorkloadOptions,
 )
-from caesura.runtime.cli.trace.commands import StoreFile
+from caesura.runtime.cli.trace import StoreFile
 
 
 @filled
@@ -93,9 +93,9 @@ def replay(
     replayed too, as the baseline: a replay says nothing beside what was real.
     A file of records does not tell its policy; name it first with --policy.
     """
+    from caesura.runtime.cli import trace_shown as browsing
     from caesura.runtime.cli.plan import studies
-    from caesura.runtime.cli.trace import show as browsing
-    from caesura.runtime.cli.trace.recordings import Span
+    from caesura.runtime.cli.recordings import Span
 
     with mistakes_told():
         span = Span(since, until)

@@ -25,8 +25,8 @@ from caesura.runtime.cli.plan.simulate_options import (
     processes_of,
     routed,
 )
+from caesura.runtime.cli.recordings import Span
 from caesura.runtime.cli.terminal import shorten
-from caesura.runtime.cli.trace.recordings import Span
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording import catalog
 from caesura.runtime.recording.entries import Recording

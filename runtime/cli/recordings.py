@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from caesura.runtime.cli.terminal import plain, shorten
-from caesura.runtime.cli.trace.show import NAMES
+from caesura.runtime.cli.trace_shown import NAMES
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording import catalog
 from caesura.runtime.recording.entries import Entry, Recording

@@ -50,7 +50,7 @@ def list_recordings(
     as_json: Json = False,
 ) -> None:
     """List recordings, the newest first, or the runs and sessions of one."""
-    from caesura.runtime.cli.trace import show as browsing
+    from caesura.runtime.cli import trace_shown as browsing
 
     with mistakes_told():
         browsing.show_list(browsing.store_file(store, config), recording, as_json)
@@ -76,7 +76,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show one run or session: its turns, calls and pauses, with predictions and outcomes."""
-    from caesura.runtime.cli.trace import show as browsing
+    from caesura.runtime.cli import trace_shown as browsing
 
     with mistakes_told():
         browsing.show_one(browsing.store_file(store, config), recording, wanted, as_json)
@@ -98,8 +98,8 @@ def predictions(
     Each forecast of a segment is compared with what came: its tokens, the
     duration of the next pause, and the calls until the session ended.
     """
-    from caesura.runtime.cli.trace import recordings as files
-    from caesura.runtime.cli.trace import show as browsing
+    from caesura.runtime.cli import recordings as files
+    from caesura.runtime.cli import trace_shown as browsing
 
     with mistakes_told():
         file = browsing.store_file(store, config)
@@ -138,8 +138,8 @@ def export(
     config: ConfigFile = None,
 ) -> None:
     """Write recordings to a file: a standalone HTML page, JSON, or a trace for Perfetto."""
-    from caesura.runtime.cli.trace import recordings as files
-    from caesura.runtime.cli.trace import show as browsing
+    from caesura.runtime.cli import recordings as files
+    from caesura.runtime.cli import trace_shown as browsing
 
     with mistakes_told():
         files.export(
@@ -161,8 +161,8 @@ def name(
     config: ConfigFile = None,
 ) -> None:
     """Give a recording another title."""
-    from caesura.runtime.cli.trace import recordings as files
-    from caesura.runtime.cli.trace import show as browsing
+    from caesura.runtime.cli import recordings as files
+    from caesura.runtime.cli import trace_shown as browsing
 
     with mistakes_told():
         files.name(browsing.store_file(store, config), recording, title)
@@ -179,8 +179,8 @@ def note(
     config: ConfigFile = None,
 ) -> None:
     """Set the note of a recording, or print it."""
-    from caesura.runtime.cli.trace import recordings as files
-    from caesura.runtime.cli.trace import show as browsing
+    from caesura.runtime.cli import recordings as files
+    from caesura.runtime.cli import trace_shown as browsing
 
     with mistakes_told():
         files.note(browsing.store_file(store, config), recording, text)
@@ -189,8 +189,8 @@ def note(
 @app.command()
 def pin(recordings: Recordings, store: StoreFile = None, config: ConfigFile = None) -> None:
     """Keep recordings whatever the bounds on the file's size and age."""
-    from caesura.runtime.cli.trace import recordings as files
-    from caesura.runtime.cli.trace import show as browsing
+    from caesura.runtime.cli import recordings as files
+    from caesura.runtime.cli import trace_shown as browsing
 
     with mistakes_told():
         files.pin(browsing.store_file(store, config), recordings, pinned=True)
@@ -199,8 +199,8 @@ def pin(recordings: Recordings, store: StoreFile = None, config: ConfigFile = No
 @app.command()
 def unpin(recordings: Recordings, store: StoreFile = None, config: ConfigFile = None) -> None:
     """Let recordings be deleted for room or age again."""
-    from caesura.runtime.cli.trace import recordings as files
-    from caesura.runtime.cli.trace import show as browsing
+    from caesura.runtime.cli import recordings as files
+    from caesura.runtime.cli import trace_shown as browsing
 
     with mistakes_told():
         files.pin(browsing.store_file(store, config), recordings, pinned=False)
@@ -209,8 +209,8 @@ def unpin(recordings: Recordings, store: StoreFile = None, config: ConfigFile = 
 @app.command()
 def rm(recordings: Recordings, store: StoreFile = None, config: ConfigFile = None) -> None:
     """Delete recordings that have ended, pinned ones too."""
-    from caesura.runtime.cli.trace import recordings as files
-    from caesura.runtime.cli.trace import show as browsing
+    from caesura.runtime.cli import recordings as files
+    from caesura.runtime.cli import trace_shown as browsing
 
     with mistakes_told():
         files.delete(browsing.store_file(store, config), recordings)

@@ -1,1 +1,0 @@
-"""`caesura trace`: recordings in the terminal and as files."""
