@@ -125,21 +125,22 @@ def double(number: int) -> int:
     return 2 * number
 
 
-async def ask(url: str, content: str) -> None:
+async def ask(url: str, model: str, content: str) -> None:
     """Ask for a streamed completion with the tool, and read it to its end."""
     body = {
+        "model": model,
         "messages": [{"role": "user", "content": content}],
         "server_tools": ["double"],
         "stream": True,
         "max_tokens": TOKENS,
     }
-    async with aiohttp.ClientSession() as http:
-        async with http.get(f"{url}/v1/models") as response:
-            body["model"] = (await response.json())["data"][0]["id"]
-        async with http.post(f"{url}/v1/chat/completions", json=body) as response:
-            text = await response.text()
-            if response.status != 200:
-                raise RuntimeError(f"the server answered {response.status}: {text}")
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(f"{url}/v1/chat/completions", json=body) as response,
+    ):
+        text = await response.text()
+        if response.status != 200:
+            raise RuntimeError(f"the server answered {response.status}: {text}")
 
 
 async def walk_chat(engine: Engine, content: str) -> Walk:
@@ -148,9 +149,9 @@ async def walk_chat(engine: Engine, content: str) -> Walk:
     app = create_app(engine, Registry([double]))
     async with listening(app) as port:
         url = f"http://127.0.0.1:{port}"
-        await ask(url, content)
+        await ask(url, engine.model, content)
         with walk.walking():
-            await ask(url, content)
+            await ask(url, engine.model, content)
     return walk
 
 

@@ -12,7 +12,7 @@ from caesura.scheduler.policy import names
 from caesura.scheduler.policy.names import make_named
 from caesura.scheduler.predict.forecast import LONG_PAUSE_SECONDS, About, Forecast, Predictor
 from caesura.scheduler.predict.history import HORIZON_SECONDS, History
-from caesura.scheduler.predict.pause import PausePredictor
+from caesura.scheduler.predict.tables import PausePredictor
 
 MIN_SHARE = 0.01
 """A prediction is at least this share of the truth."""

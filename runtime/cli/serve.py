@@ -21,7 +21,7 @@ from caesura.runtime.run.limits import configured_limits
 from caesura.runtime.server import serve
 from caesura.runtime.server.about import loading_app
 from caesura.runtime.server.app import ServerParts
-from caesura.runtime.server.http.listener import open_listener
+from caesura.runtime.server.http.sockets import open_listener
 from caesura.runtime.server.keys.access import is_loopback
 from caesura.runtime.server.keys.key import Key, weights_of
 from caesura.runtime.server.keys.rules import Role

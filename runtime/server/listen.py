@@ -13,7 +13,7 @@ import uvicorn
 
 from caesura.runtime.engine import Engine
 from caesura.runtime.server.app import Application, ServerParts, create_app
-from caesura.runtime.server.http.listener import CANCEL_SECONDS, Listener, open_listener
+from caesura.runtime.server.http.sockets import CANCEL_SECONDS, Listener, open_listener
 from caesura.runtime.server.keys.access import needs_mention
 from caesura.runtime.server.load.options import SHUTDOWN_SECONDS, ServerOptions
 from caesura.runtime.supervision import Supervisor

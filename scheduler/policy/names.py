@@ -31,7 +31,7 @@ from caesura.scheduler.policy.routing import (
 from caesura.scheduler.predict.forecast import Predictor
 from caesura.scheduler.predict.hazard import Hazard
 from caesura.scheduler.predict.history import History
-from caesura.scheduler.predict.pause import PausePredictor
+from caesura.scheduler.predict.tables import PausePredictor
 
 DEFAULT_RANKING = "fcfs"
 DEFAULT_ADMISSION = "vllm"

@@ -19,8 +19,7 @@ from caesura.scheduler.predict.forecast import LONG_PAUSE_SECONDS, About, Foreca
 from caesura.scheduler.predict.hazard_learner import Learner, Row
 from caesura.scheduler.predict.hazard_model import Bins, Numbers, features_of
 from caesura.scheduler.predict.history import History
-from caesura.scheduler.predict.pause import PausePredictor
-from caesura.scheduler.predict.tables import HORIZON, MIN_ALIVE_SHARE, PRIOR_CALLS
+from caesura.scheduler.predict.tables import HORIZON, MIN_ALIVE_SHARE, PRIOR_CALLS, PausePredictor
 
 CALLS = Bins((0, 1, 2, 3, 4, 6, 8, 11, 15, 20, 27, 36, 48, 64, 90))
 TOKENS = Bins((0, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096))

@@ -10,7 +10,6 @@ from typing import Any
 
 from caesura.intercept.kv.pause_durations import Durations
 from caesura.scheduler.predict.forecast import LONG_PAUSE_SECONDS, About, Forecast
-from caesura.scheduler.predict.pause import PausePredictor
 from caesura.scheduler.predict.tables import (
     MAX_KINDS,
     PRIOR_CALLS,
@@ -19,6 +18,7 @@ from caesura.scheduler.predict.tables import (
     Calls,
     Kinds,
     Lengths,
+    PausePredictor,
 )
 
 HORIZON_SECONDS = 60.0

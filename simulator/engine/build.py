@@ -24,7 +24,7 @@ from vllm.v1.structured_output import StructuredOutputManager
 
 from caesura.scheduler.predict.facts import NO_WORDS, CallWords
 from caesura.scheduler.predict.forecast import Predictor
-from caesura.scheduler.predict.pause import PausePredictor
+from caesura.scheduler.predict.tables import PausePredictor
 from caesura.scheduler.vllm import CaesuraScheduler
 from caesura.scheduler.vllm.engine.compose import SETTINGS_KEY, Dependencies
 from caesura.scheduler.vllm.engine.sessions.recorder import Recorder

@@ -21,7 +21,7 @@ from caesura.scheduler.records.outcomes import (
     Outcome,
     pairs_of,
 )
-from caesura.scheduler.vllm.engine.export.entries import forecast_record
+from caesura.scheduler.vllm.engine.export.writer import forecast_record
 from caesura.scheduler.vllm.engine.scheduler import PausingScheduler
 from caesura.scheduler.vllm.engine.sessions.recorder import Recorder
 from caesura.scheduler.vllm.engine.sessions.session import SessionState

@@ -1,7 +1,7 @@
 """How many blocks waiting requests lack, and who of them did so when."""
 
 from caesura.scheduler.records import WantedRow
-from caesura.scheduler.vllm.engine.export.queue_delays import (
+from caesura.scheduler.vllm.engine.export.request_states import (
     MOST_INTERVALS,
     BlockDemand,
     lacked_blocks,

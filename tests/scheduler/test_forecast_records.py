@@ -10,7 +10,7 @@ from caesura.scheduler.predict.facts import CallWords, Facts
 from caesura.scheduler.predict.forecast import About, Forecast, forecasts_by_name
 from caesura.scheduler.predict.history import History
 from caesura.scheduler.records import FeatureRecord, ForecastRecord, parse
-from caesura.scheduler.vllm.engine.export.entries import forecast_record
+from caesura.scheduler.vllm.engine.export.writer import forecast_record
 
 from .steering import CALL, until_paused
 from .world import World, make_scheduler

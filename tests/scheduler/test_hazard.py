@@ -20,7 +20,7 @@ from caesura.scheduler.predict.hazard import (
 from caesura.scheduler.predict.hazard_learner import Blend, Learner
 from caesura.scheduler.predict.hazard_model import FEATURES, Bins, features_of
 from caesura.scheduler.predict.history import History
-from caesura.scheduler.predict.pause import PausePredictor
+from caesura.scheduler.predict.tables import PausePredictor
 
 GO_ON, LAST = CallWords((1, 2), (1,)), CallWords((3, 4), (3,))
 

@@ -21,7 +21,6 @@ from caesura.scheduler.predict.history import (
     History,
     pause_discount,
 )
-from caesura.scheduler.predict.pause import UNKNOWN_SECONDS, PausePredictor
 from caesura.scheduler.predict.tables import (
     HORIZON,
     MAX_CALLS,
@@ -29,12 +28,14 @@ from caesura.scheduler.predict.tables import (
     MAX_SESSIONS,
     MIN_ALIVE_SHARE,
     PRIOR_CALLS,
+    UNKNOWN_SECONDS,
     UNSEEN_FACTOR,
     WEIGHT,
     CallCounts,
     Calls,
     Kinds,
     Lengths,
+    PausePredictor,
 )
 
 TOKENS = st.lists(st.integers(0, 400), max_size=40)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from caesura.intercept.kv.costs import COPY_TOKENS, PRIOR
-from caesura.scheduler.vllm.engine.kv.offload import PROBE_SECONDS
+from caesura.scheduler.vllm.engine.kv.manager import PROBE_SECONDS
 from caesura.scheduler.vllm.engine.swap.planner import Copied
 
 from .steering import choose, faulty_world, finishes, paused_session, swap_out

@@ -8,7 +8,7 @@ import pytest
 from caesura.intercept.calls.watch import Watch, WatchPlan
 from caesura.intercept.pause_hints import PauseHint
 from caesura.scheduler.messages import Sampling, SessionSpec
-from caesura.scheduler.predict.pause import MAX_TOOLS, PausePredictor
+from caesura.scheduler.predict.tables import MAX_TOOLS, PausePredictor
 from caesura.scheduler.vllm.client.turns import Language, TurnMaker
 from caesura.scheduler.vllm.wire import WATCH_KEY
 

@@ -6,7 +6,7 @@ import pytest
 
 from caesura.scheduler.predict.forecast import About, Forecast
 from caesura.scheduler.predict.history import History
-from caesura.scheduler.predict.pause import MAX_TOOLS, UNKNOWN_SECONDS, PausePredictor, guess
+from caesura.scheduler.predict.tables import MAX_TOOLS, UNKNOWN_SECONDS, PausePredictor, guess
 
 from .world import World, make_scheduler
 

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from caesura.scheduler.vllm.engine.export.queue_delays import QueueDelays
+from caesura.scheduler.vllm.engine.export.request_states import QueueDelays
 from caesura.scheduler.vllm.engine.sessions.recorder import Lack
 
 from .steering import faulty_world, finishes

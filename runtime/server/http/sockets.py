@@ -1,19 +1,23 @@
 """Connections of clients: how many there may be, and how long each may keep the server waiting.
 
-The protocol is uvicorn's, with bounds on what a client may leave undone. uvicorn bounds the time
-between requests only. A client that never ends its headers, or never reads its answer, would keep
-its connection and its run for ever.
+Sockets listen before there is an application. The protocol is uvicorn's, with bounds on what a
+client may leave undone. uvicorn bounds the time between requests only. A client that never ends its
+headers, or never reads its answer, would keep its connection and its run for ever.
 """
 
 import asyncio
+import errno
 import ipaddress
+import logging
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, ClassVar
 
+import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -339,3 +343,108 @@ def _refusing(app: Any) -> ASGIApp:
         await refusal.response(scope["path"])(scope, receive, send)
 
     return answer
+
+
+BACKLOG = 2048
+"""The most connections that the kernel accepts before the server does."""
+CANCEL_SECONDS = 15.0
+"""How long requests may take to end once they were cancelled: a tool has 5 s to clean up."""
+
+
+class Listener:
+    """Listening sockets, and the application behind them, which another one may replace.
+
+    A server listens before its engine has loaded: so a taken port is found at once, and probes are
+    answered.
+    """
+
+    def __init__(self, sockets: list[socket.socket], app: ASGIApp, limits: SocketLimits) -> None:
+        """Create it with the application that answers first; needs a running event loop."""
+        self.app = app
+        self.port: int = sockets[0].getsockname()[1]
+        self._server = _Server(
+            uvicorn.Config(
+                self,
+                lifespan="off",  # `start` and `leave` are called here, in the right order
+                log_config=None,
+                log_level=logging.CRITICAL,
+                access_log=False,
+                server_header=False,
+                http=protocol_of(limits),
+                timeout_keep_alive=limits.idle_seconds,
+            )
+        )
+        self.serving = asyncio.ensure_future(self._server.serve(sockets))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request by the application of this moment."""
+        await self.app(scope, receive, send)
+
+    async def opened(self) -> None:
+        """Return once requests are taken."""
+        await self._server.ready.wait()
+
+    def close(self, *, hurry: bool = False) -> None:
+        """Take no more connections; `serving` ends with those that there are, or at once."""
+        self._server.should_exit = True
+        self._server.force_exit = self._server.force_exit or hurry
+
+
+@asynccontextmanager
+async def open_listener(
+    host: str, port: int, limits: SocketLimits, first: ASGIApp | None = None
+) -> AsyncIterator[Listener]:
+    """Listen while the context lasts; `first` answers until another application does.
+
+    Raises `UsageError` if the port can't be opened.
+    """
+    listener = Listener(await _open(host, port), first or _nothing, limits)
+    try:
+        await listener.opened()
+        yield listener
+    finally:
+        listener.close()
+        await asyncio.wait({listener.serving}, timeout=CANCEL_SECONDS)
+        listener.close(hurry=True)
+        await listener.serving
+
+
+async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    raise ApiError(503, "This server is just starting.", code="engine_loading")
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to `serve`, and says when it takes requests."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _open(host: str, port: int) -> list[socket.socket]:
+    """Return a listening socket for every address of the host, all with the same port."""
+    opened: list[socket.socket] = []
+    try:
+        addresses = await asyncio.get_running_loop().getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for family, *_, address in dict.fromkeys(addresses):
+            number = opened[0].getsockname()[1] if opened else port
+            place = (address[0], number, *address[2:])
+            opened.append(socket.create_server(place, family=family, backlog=BACKLOG))
+            notice_dead_peers(opened[-1])
+    except OSError as error:
+        for each in opened:
+            each.close()
+        if error.errno == errno.EADDRINUSE:
+            raise UsageError(f"port {port} of {host} is in use: choose another port") from error
+        raise UsageError(f"cannot listen on {host}, port {port}: {error.strerror}") from error
+    return opened

@@ -25,8 +25,8 @@ from caesura.scheduler.predict.forecast import Predictor
 from caesura.scheduler.predict.guarded import Guarded
 from caesura.scheduler.predict.hazard import Hazard
 from caesura.scheduler.predict.history import History
-from caesura.scheduler.predict.pause import PausePredictor
 from caesura.scheduler.predict.prompt import PromptLengths
+from caesura.scheduler.predict.tables import PausePredictor
 from caesura.scheduler.prompt_lengths.predictor import Description
 from caesura.scheduler.prompt_lengths.process import LengthProcess, command_of
 from caesura.scheduler.settings import Settings

@@ -14,8 +14,7 @@ from starlette.responses import JSONResponse
 from caesura.runtime.errors import EngineFailed
 from caesura.runtime.server import serve
 from caesura.runtime.server.about import loading_app
-from caesura.runtime.server.http.listener import open_listener
-from caesura.runtime.server.http.sockets import SocketLimits
+from caesura.runtime.server.http.sockets import SocketLimits, open_listener
 from caesura.runtime.supervision import EngineLost, Phase, Readiness, RestartRules, Supervisor
 from caesura.runtime.testing import ScriptedEngine, call
 from caesura.scheduler.vllm_server import VllmServer

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from caesura.scheduler.predict.pause import PausePredictor
+from caesura.scheduler.predict.tables import PausePredictor
 
 logger = logging.getLogger(__name__)
 
