@@ -24,7 +24,6 @@ from statistics import median
 from typing import Any
 
 from caesura.intercept.kv.costs import CostModel
-from caesura.simulator.engine.clock import Clock
 from caesura.simulator.engine.core import Core, collecting_rarely
 from caesura.simulator.engine.run import Member, prepare
 from caesura.simulator.machine import Machine, StepShape
@@ -155,7 +154,7 @@ def measure(case: Case) -> Measured:
     if case.state == "queued":
         # Those that decode hold all slots, so that all others queue.
         given = replace(given, most_running=DECODING)
-    ready = prepare(Member(workload(case), machine(case), given), Clock())
+    ready = prepare(Member(workload(case), machine(case), given))
     core, scheduler, clients = ready.core, ready.scheduler, ready.clients
     gc.collect()
     before = resident_bytes()

@@ -77,7 +77,7 @@ def run(handling: str, workload: str, rate: float, seed: int, seconds: float) ->
     """Simulate one handling to the end of all sessions."""
     sessions = make_workload(workload, seed=seed, rate=rate, seconds=seconds)
     policy = parse_policy(f"caesura:handling={handling}")
-    done = simulate(sessions, make_machine(MACHINE), policy, seed=seed, records=True)
+    done = simulate(sessions, make_machine(MACHINE), policy, records=True)
     pauses = [found for each in done.records if isinstance(found := parse(each), PauseRecord)]
     ended = [one for one in done.sessions if one.ended and one.decode_tokens]
     return Outcome(

@@ -109,8 +109,7 @@ def simulated() -> list[Held]:
     """One workload under two policies."""
     workload = make_workload(WORKLOAD, RATE, SECONDS, seed=1)
     runs = [
-        simulate(workload, make_machine(MACHINE), POLICIES[name], seed=1, records=True)
-        for name in COMPARED
+        simulate(workload, make_machine(MACHINE), POLICIES[name], records=True) for name in COMPARED
     ]
     return [(Recording.from_public(recording(run, len(run.records))), run.records) for run in runs]
 

@@ -70,10 +70,12 @@ class Workload:
     """Sessions in the order of their arrival.
 
     With `clients` above 0 the arrivals are ignored: each of that many clients sends the next
-    session when its last one has ended (a closed loop). `about` is a line about the source.
+    session when its last one has ended (a closed loop). `about` is a line about the source, and
+    `seed` is what the sessions were drawn with.
     """
 
     name: str
     sessions: tuple[Session, ...]
     clients: int = 0
     about: str = field(default="", compare=False)
+    seed: int = field(default=0, compare=False)

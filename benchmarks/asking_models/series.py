@@ -104,8 +104,7 @@ def _run(cell: Cell, knowledge: Knowledge) -> dict[str, Any]:
         {
             "agent": Neighbour(Member(agents, agent_machine, policy), setting.device, knowledge),
             "expert": Neighbour(Member(questions, expert_machine, of_expert), setting.device),
-        },
-        seed=cell.seed,
+        }
     )
     agent, expert = results["agent"], results["expert"]
     totals = agent.totals

@@ -102,7 +102,10 @@ def draw(setting: Setting, seconds: float, seed: int) -> tuple[Workload, Workloa
         agents.append(agent)
         questions += asked
         at += rng.expovariate(rate)
-    return Workload("agents", tuple(agents)), Workload("questions", tuple(questions))
+    return (
+        Workload("agents", tuple(agents), seed=seed),
+        Workload("questions", tuple(questions), seed=seed),
+    )
 
 
 def _agent(

@@ -138,9 +138,7 @@ def table_run(cell: Cell, progress: Callable[[float], None]) -> RunResult:
     workload = make_workload(cell.workload, cell.rate, cell.seconds, cell.seed)
     lengths = {session.key: session.decode_tokens for session in workload.sessions}
     with watching(lengths) as log:
-        run = simulate(
-            workload, make_machine(cell.machine), cell.policy, seed=cell.seed, progress=progress
-        )
+        run = simulate(workload, make_machine(cell.machine), cell.policy, progress=progress)
     run.records.append(as_record(log))
     return run
 

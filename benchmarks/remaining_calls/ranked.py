@@ -57,7 +57,7 @@ def main() -> None:
             base = POLICIES["caesura"]
             policy = replace(base, name=name, settings={**base.settings, **settings})
             began = time.process_time()
-            run = simulate(workload, machine, policy, seed=seed)
+            run = simulate(workload, machine, policy)
             micros = 1e6 * (time.process_time() - began) / run.totals.steps
             latencies = [session.latency for session in run.sessions]
             cuts = quantiles(latencies, n=100)
@@ -75,7 +75,7 @@ def _workload(sessions: Sequence[Recorded], rate: float, shrink: int, seed: int)
     for session in rng.sample(sessions, len(sessions)):
         now += rng.expovariate(rate)
         made.append(Session(session.key, session.kind, now, _segments(session, shrink)))
-    return Workload(f"recorded at {rate:g}", tuple(made))
+    return Workload(f"recorded at {rate:g}", tuple(made), seed=seed)
 
 
 def _segments(session: Recorded, shrink: int) -> tuple[Segment, ...]:

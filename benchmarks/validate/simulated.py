@@ -9,8 +9,8 @@ from benchmarks.validate.pace import Paced, paces
 from benchmarks.validate.real import RealRun, Setup
 from benchmarks.validate.steps import run_cost
 from caesura.simulator import session as sim
-from caesura.simulator.engine import simulate
 from caesura.simulator.engine.clock import Clock
+from caesura.simulator.engine.run import Member, prepare
 from caesura.simulator.latency.calibrated import Calibrated
 from caesura.simulator.latency.machines import make_machine
 from caesura.simulator.machine import Machine
@@ -43,7 +43,8 @@ def simulated(setup: Setup, run: RealRun, sessions: list[Session], costs: str) -
         latency = steady if costs == "steps" else Paced(costs, found.cost, pace, clock)
         machine = replace(machine, latency=latency)
     workload = workload_of(sessions, run.overhead)
-    return simulate(workload, machine, policy_of(setup), records=True, clock=clock)
+    member = Member(workload, machine, policy_of(setup))
+    return prepare(member, records=True, clock=clock).run()
 
 
 def _machine(setup: Setup, run: RealRun) -> Machine:

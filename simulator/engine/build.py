@@ -1,4 +1,4 @@
-"""Build the scheduler of a policy for a machine from vLLM's own classes, without engine or worker.
+"""Build the scheduler of a policy from vLLM's own classes, without engine or worker.
 
 The model in vLLM's configuration is tiny and never loaded; only its longest context matters.
 """
@@ -30,10 +30,9 @@ from caesura.scheduler.vllm.engine.compose import SETTINGS_KEY, Dependencies
 from caesura.scheduler.vllm.engine.sessions.recorder import Recorder
 from caesura.simulator.engine.check import port_of
 from caesura.simulator.engine.clock import Clock
-from caesura.simulator.engine.plan import Plan, cost_of
+from caesura.simulator.engine.plan import Plan
 from caesura.simulator.engine.tokens import Tokens
 from caesura.simulator.engine.transfer import connector_config, kv_spec
-from caesura.simulator.machine import Machine
 from caesura.simulator.policy import Policy
 from caesura.simulator.predict import make_predictor
 from caesura.simulator.session import Segment, Session
@@ -41,7 +40,6 @@ from caesura.simulator.session import Segment, Session
 
 def build_scheduler(
     plan: Plan,
-    machine: Machine,
     policy: Policy,
     clock: Clock,
     truth: Callable[[str], Session | None],
@@ -73,7 +71,7 @@ def build_scheduler(
             clock=clock,
             wall=clock,
             outbox=records,
-            cost=cost_of(machine, policy),
+            cost=plan.cost,
             vocabulary=tokens.vocabulary,
             predictor=_oracle(policy, truth),
             contents=PlannedContents(truth),

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from caesura.simulator.engine.clients import Forecaster, Peers
-from caesura.simulator.engine.clock import Clock
 from caesura.simulator.engine.core import collecting_rarely
 from caesura.simulator.engine.run import Member, Prepared, prepare
 from caesura.simulator.results import RunResult
@@ -58,7 +57,7 @@ class _Line:
 
 
 def simulate_together(
-    neighbours: Mapping[str, Neighbour], *, seed: int = 0, check: bool = False
+    neighbours: Mapping[str, Neighbour], *, check: bool = False
 ) -> dict[str, RunResult]:
     """Run the engines of models, by name, until all sessions have ended; return their results.
 
@@ -71,7 +70,7 @@ def simulate_together(
     free_at: dict[str, float] = {}
     lines = [
         _Line(
-            prepare(one.member, Clock(), check=check, peers=peers, forecaster=one.forecaster),
+            prepare(one.member, check=check, peers=peers, forecaster=one.forecaster),
             one.device,
             free_at,
         )
@@ -83,7 +82,7 @@ def simulate_together(
         line.prepared.core.end()
         line.prepared.close()
     seconds = time.perf_counter() - began
-    results = [line.prepared.result(seed, None, seconds) for line in lines]
+    results = [line.prepared.result(None, seconds) for line in lines]
     return dict(zip(neighbours, results, strict=True))
 
 

@@ -16,21 +16,22 @@ FREE_RATE = 1e12
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The sizes that a scheduler is built for, in tokens or blocks.
+    """The sizes that a scheduler is built for, in tokens or blocks, and the costs that it is told.
 
     `model_tokens` is the model's longest context: the smallest power of two that holds every
     session, and at least `SHORTEST_MODEL`. The KV cache has `blocks` of `block_tokens` tokens, and
-    host memory has `host_blocks`.
+    host memory has `host_blocks`. `cost` is what a calibration would find, with the link's rates.
     """
 
     model_tokens: int
     block_tokens: int
     blocks: int
     host_blocks: int
+    cost: CostModel
 
 
 def plan_for(workload: Workload, machine: Machine, policy: Policy) -> Plan:
-    """Return the sizes for a run; raises `ValueError` for a session that cannot be served."""
+    """Return the plan of a run; raises `ValueError` for a session that cannot be served."""
     size = machine.block_tokens
     blocks = machine.kv_tokens // size
     longest = max((session.context_tokens for session in workload.sessions), default=0)
@@ -49,7 +50,7 @@ def plan_for(workload: Workload, machine: Machine, policy: Policy) -> Plan:
         tokens = sum(session.context_tokens for session in workload.sessions)
         host = tokens // size + len(workload.sessions)
     model_tokens = max(SHORTEST_MODEL, 1 << (longest + 1).bit_length())
-    return Plan(model_tokens, size, blocks, host)
+    return Plan(model_tokens, size, blocks, host, _cost_of(machine, policy))
 
 
 def _check(session: Session) -> None:
@@ -64,8 +65,7 @@ def _check(session: Session) -> None:
         raise ValueError(f"session {session.key} has an empty prompt: give it at least 1 token")
 
 
-def cost_of(machine: Machine, policy: Policy) -> CostModel:
-    """Return the cost model that a calibration would find, with the link's rates."""
+def _cost_of(machine: Machine, policy: Policy) -> CostModel:
     rate = FREE_RATE if policy.free_link else machine.link_bytes / machine.kv_bytes
     if not policy.host:
         return replace(machine.cost, out_rate=0.0, in_rate=0.0)

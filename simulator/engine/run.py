@@ -20,7 +20,7 @@ from caesura.simulator.engine.clients import Anew, Clients, Forecaster, Pausing,
 from caesura.simulator.engine.clock import Clock
 from caesura.simulator.engine.core import IDLE_SECONDS, Core, Progress, collecting_rarely
 from caesura.simulator.engine.measure import ForecastRecorder
-from caesura.simulator.engine.plan import Plan, cost_of, plan_for
+from caesura.simulator.engine.plan import Plan, plan_for
 from caesura.simulator.engine.tokens import Tokens
 from caesura.simulator.engine.transfer import Copies, OffloadCopies, SwapCopies
 from caesura.simulator.machine import Machine
@@ -49,6 +49,18 @@ class Prepared:
     core: Core
     noted: list[dict[str, Any]]
     forecasts: ForecastRecorder | None
+    began: float
+    """The real second in which its making began."""
+
+    def run(self, window: float | None = None, progress: Progress | None = None) -> RunResult:
+        """Run to the end of all sessions, or cut off after `window` simulated seconds.
+
+        Raises `RuntimeError` for a scheduler that makes no progress.
+        """
+        with collecting_rarely():
+            self.core.run(window, progress)
+        self.close()
+        return self.result(window, time.perf_counter() - self.began)
 
     def close(self) -> None:
         """Write the last records, and stop the scheduler."""
@@ -56,7 +68,7 @@ class Prepared:
             self.scheduler.parts.recorder.flush()
         self.scheduler.shutdown()
 
-    def result(self, seed: int, window: float | None, wall_seconds: float) -> RunResult:
+    def result(self, window: float | None, wall_seconds: float) -> RunResult:
         """Return the results of the run, which has ended."""
         workload, machine, policy = self.member.workload, self.member.machine, self.member.policy
         return RunResult(
@@ -64,7 +76,7 @@ class Prepared:
             workload=workload.name,
             machine=machine.name,
             rate=rate_of(workload),
-            seed=seed,
+            seed=workload.seed,
             sessions=self.clients.results(),
             totals=self.core.meter.totals,
             timeline=self.core.meter.timeline(),
@@ -77,18 +89,27 @@ class Prepared:
 
 def prepare(
     member: Member,
-    clock: Clock,
     *,
+    clock: Clock | None = None,
     records: bool = False,
     predictions: bool = False,
     check: bool = False,
     peers: Peers | None = None,
     forecaster: Forecaster | None = None,
 ) -> Prepared:
-    """Return an engine that is ready to run on `clock`; the arguments are those of `simulate`.
+    """Return an engine that is ready to run from second 0.0 on.
 
-    `peers` are the clients of engines that run side by side, to which this one's are added.
+    It sets the `clock`; others may read it, such as a latency model that changes with time.
+    `records` collects the records of Caesura's scheduler, and `predictions` compares its forecasts
+    with the workload; records leave no place for predictions. `check` checks the scheduler's
+    invariants often, which is slow. `peers` are the clients of engines that run side by side, to
+    which this one's are added. The `forecaster` forecasts each call when it begins.
+
+    Raises `ValueError` for unknown settings and for sessions that do not fit.
     """
+    began = time.perf_counter()
+    clock = Clock() if clock is None else clock
+    clock.now = 0.0
     workload, machine, policy = member.workload, member.machine, member.policy
     tokens = Tokens(workload)
     plan = plan_for(workload, machine, policy)
@@ -96,12 +117,12 @@ def prepare(
     outbox = noted if records else None
     forecasts = ForecastRecorder(clock, workload) if predictions and not records else None
     truth = {session.key: session for session in workload.sessions}.get
-    scheduler = build_scheduler(plan, machine, policy, clock, truth, tokens, outbox, forecasts)
+    scheduler = build_scheduler(plan, policy, clock, truth, tokens, outbox, forecasts)
     style = style_of(policy, tokens)
     clients = Clients(workload, tokens, style, scheduler, plan, peers, forecaster)
     copies = copies_of(scheduler, machine, policy, clients)
     core = Core(scheduler, clients, copies, machine.latency, clock, check)
-    return Prepared(member, plan, scheduler, clients, core, noted, forecasts)
+    return Prepared(member, plan, scheduler, clients, core, noted, forecasts, began)
 
 
 def simulate(
@@ -109,42 +130,23 @@ def simulate(
     machine: Machine,
     policy: Policy,
     *,
-    seed: int = 0,
     window: float | None = None,
     records: bool = False,
-    predictions: bool = False,
     progress: Progress | None = None,
     check: bool = False,
-    clock: Clock | None = None,
-    forecaster: Forecaster | None = None,
 ) -> RunResult:
     """Run a workload and return its results.
 
-    The same arguments give the same result in any process. `seed` is kept in the result. After
-    `window` simulated seconds the run is cut off; None: all sessions end. `records` collects the
-    records of Caesura's scheduler, and `predictions` compares its forecasts with the workload; only
-    one of the two can be asked for. `check` checks the scheduler's invariants often, which is slow.
-    The run sets `clock` from second 0.0 on; others may read it, such as a latency model that
-    changes with time. The `forecaster` forecasts each call when it begins.
+    The same arguments give the same result in any process. After `window` simulated seconds the run
+    is cut off; None: all sessions end. `records` collects the records of Caesura's scheduler.
+    `check` checks the scheduler's invariants often, which is slow. `prepare` makes engines that
+    measure or share more.
 
     Raises `ValueError` for unknown settings and for sessions that do not fit, and `RuntimeError`
     for a scheduler that makes no progress.
     """
-    began = time.perf_counter()
-    clock = Clock() if clock is None else clock
-    clock.now = 0.0
-    prepared = prepare(
-        Member(workload, machine, policy),
-        clock,
-        records=records,
-        predictions=predictions,
-        check=check,
-        forecaster=forecaster,
-    )
-    with collecting_rarely():
-        prepared.core.run(window, progress)
-    prepared.close()
-    return prepared.result(seed, window, time.perf_counter() - began)
+    member = Member(workload, machine, policy)
+    return prepare(member, records=records, check=check).run(window, progress)
 
 
 def style_of(policy: Policy, tokens: Tokens) -> Style:
@@ -171,7 +173,7 @@ def describe(
     All settings are there, with the defaults too.
     """
     settings = asdict(Settings.from_mapping(policy.settings)) if policy.engine == "caesura" else {}
-    cost = cost_of(machine, policy).to_wire()
+    cost = plan.cost.to_wire()
     return {
         "policy": {
             **_plain(policy),

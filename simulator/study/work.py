@@ -54,7 +54,6 @@ def _simulate_replicas(cell: Cell, progress: Progress, processes: int) -> RunRes
         make_machine(cell.machine),
         cell.policy,
         processes=processes,
-        seed=cell.seed,
         window=cell.window,
         progress=progress,
     )
@@ -62,19 +61,11 @@ def _simulate_replicas(cell: Cell, progress: Progress, processes: int) -> RunRes
 
 def _simulate(cell: Cell, progress: Progress, records: bool) -> tuple[RunResult, Workload]:
     # The engine imports vLLM, which takes seconds and which plans and reports do not need.
-    from caesura.simulator.engine import simulate
+    from caesura.simulator.engine.run import Member, prepare
     from caesura.simulator.latency.machines import make_machine
     from caesura.simulator.workload.names import make_workload
 
     workload = make_workload(cell.workload, cell.rate, cell.seconds, cell.seed, cell.data)
-    run = simulate(
-        workload,
-        make_machine(cell.machine),
-        cell.policy,
-        seed=cell.seed,
-        window=cell.window,
-        records=records,
-        predictions=cell.workload == REPLAY,
-        progress=progress,
-    )
-    return run, workload
+    member = Member(workload, make_machine(cell.machine), cell.policy)
+    prepared = prepare(member, records=records, predictions=cell.workload == REPLAY)
+    return prepared.run(cell.window, progress), workload

@@ -70,7 +70,8 @@ def _made(options: Options, span: Span, seed: int) -> Workload:
         coming, times = arrivals_of(span, random.Random(f"arrivals {seed}"))
     options.done()
     sessions = tuple(_sessions(draw, times, seed, shared))
-    return Workload(options.spec, sessions, clients, f"{source.about}; {coming}; seed {seed}")
+    about = f"{source.about}; {coming}; seed {seed}"
+    return Workload(options.spec, sessions, clients, about, seed)
 
 
 def _sessions(draw: Draw, times: Iterable[float], seed: int, shared: int) -> Iterator[Session]:

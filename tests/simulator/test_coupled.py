@@ -8,7 +8,7 @@ import pytest
 from caesura.simulator.engine import simulate
 from caesura.simulator.engine.clients import Call
 from caesura.simulator.engine.coupled import Neighbour, simulate_together
-from caesura.simulator.engine.run import Member
+from caesura.simulator.engine.run import Member, prepare
 from caesura.simulator.results import RunResult
 from caesura.simulator.session import Session
 from caesura.simulator.workload.names import make_workload
@@ -133,7 +133,8 @@ def test_the_pause_with_the_longer_forecast_gives_up_its_kv(long: str, short: st
 def test_a_simulation_of_tools_may_have_forecasts_too() -> None:
     knows = Knows(0.5)
     sessions = make_workload("mix", 2.0, 10, seed=1).sessions
-    simulate(workload(*sessions), machine(blocks=20_000), OURS, forecaster=knows)
+    member = Member(workload(*sessions), machine(blocks=20_000), OURS)
+    prepare(member, forecaster=knows).run()
     truth = sorted(part.tool_seconds for one in sessions for part in one.segments if part.tool)
     assert sorted(knows.lasted) == pytest.approx(truth)
 

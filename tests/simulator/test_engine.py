@@ -6,6 +6,7 @@ import pytest
 
 from caesura.simulator.engine import simulate
 from caesura.simulator.engine.clock import Clock
+from caesura.simulator.engine.run import Member, prepare
 from caesura.simulator.machine import StepShape
 from caesura.simulator.session import Segment, Session
 
@@ -116,7 +117,8 @@ def test_others_may_read_the_clock() -> None:
             return super().seconds(step)
 
     clock.now = 5.0  # of a run before this one
-    run = simulate(workload(ONE), machine(latency=Watching()), PRESERVE, clock=clock)
+    member = Member(workload(ONE), machine(latency=Watching()), PRESERVE)
+    run = prepare(member, clock=clock).run()
     assert read == close(0.0, 0.030, 0.041, 1.052, 1.068)
     assert clock.now == run.totals.seconds == pytest.approx(1.079)
 
@@ -212,7 +214,7 @@ def test_an_oracle_is_told_the_truth() -> None:
 
 
 def test_a_result_is_plain_data() -> None:
-    run = simulate(workload(ONE), machine(), OURS, seed=3)
+    run = simulate(replace(workload(ONE), seed=3), machine(), OURS)
     data = plain(run)
     assert data["policy"] == "ours" and data["seed"] == 3
     assert data["settings"]["policy"]["settings"]["handling"] == "caesura"

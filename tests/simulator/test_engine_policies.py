@@ -123,7 +123,7 @@ def test_lost_blocks_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_lost_requests_are_found() -> None:
     work = workload(session("one", (20, 40)))
     plan = plan_for(work, machine(), STOCK)
-    scheduler = build_scheduler(plan, machine(), STOCK, Clock(), lambda _: None, Tokens(work))
+    scheduler = build_scheduler(plan, STOCK, Clock(), lambda _: None, Tokens(work))
     scheduler.add_request(Request("lost", [1, 2], SamplingParams(), None))
     check_invariants(scheduler)
     scheduler.waiting.clear()

@@ -11,7 +11,6 @@ from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs
 from caesura.scheduler.vllm.engine.port.v032 import EngineState032
 from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKV
 from caesura.simulator.engine import simulate
-from caesura.simulator.engine.clock import Clock
 from caesura.simulator.engine.run import Member, Prepared, prepare
 from caesura.simulator.policy import Policy
 from caesura.simulator.session import Session
@@ -67,7 +66,7 @@ def paused(count: int, blocks: int, handling: str = "caesura", host: bool = True
     last = session("last", (40, 400), arrival=FOREVER / 2)
     policy = Policy("ours", settings={"handling": handling}, host=host, most_running=8)
     room = machine(blocks=blocks, host_blocks=count * 4)
-    ready = prepare(Member(workload(*waiting, last), room, policy), Clock(), check=True)
+    ready = prepare(Member(workload(*waiting, last), room, policy), check=True)
     step_until(ready, lambda: "last" in ready.clients.live)
     for _ in range(4):
         ready.core.step_at(ready.core.now)

@@ -7,7 +7,9 @@ from caesura.scheduler.records import parse
 from caesura.scheduler.records.accuracy import accuracies
 from caesura.scheduler.records.outcomes import Outcomes
 from caesura.simulator.engine import simulate
+from caesura.simulator.engine.run import Member, prepare
 from caesura.simulator.policy import Policy
+from caesura.simulator.results import RunResult
 from caesura.simulator.study.conduct import Outcome
 from caesura.simulator.study.tables import prediction_grids
 
@@ -23,8 +25,12 @@ def rows(predictions: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, A
     return {(each["quantity"], each["predictor"]): each for each in predictions}
 
 
+def measured(policy: Policy) -> RunResult:
+    return prepare(Member(CROWD, machine(**SMALL), policy), predictions=True).run()
+
+
 def predictions_of(policy: Policy) -> list[dict[str, Any]]:
-    return simulate(CROWD, machine(**SMALL), policy, predictions=True).predictions
+    return measured(policy).predictions
 
 
 def test_forecasts_are_compared_with_the_workload_as_records_are() -> None:
@@ -50,7 +56,7 @@ def test_nothing_is_compared_unless_it_is_asked_for() -> None:
 
 
 def test_a_run_is_the_same_with_predictions() -> None:
-    with_them = simulate(CROWD, machine(**SMALL), OURS, predictions=True)
+    with_them = measured(OURS)
     without = simulate(CROWD, machine(**SMALL), OURS)
     assert with_them.sessions == without.sessions
     assert with_them.totals == without.totals

@@ -45,6 +45,7 @@ def pauses(sessions: tuple[Session, ...]) -> Iterator[tuple[str, float, int]]:
 def test_the_same_seed_gives_the_same_workload(name: str) -> None:
     once, again, other = made(name), made(name), made(name, seed=2)
     assert once == again
+    assert (once.seed, other.seed) == (1, 2)
     assert [each.segments for each in once.sessions] != [each.segments for each in other.sessions]
     keys = [each.key for each in once.sessions if not each.parent]
     assert keys == [f"1-{index}" for index in range(len(keys))]

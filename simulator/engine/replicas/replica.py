@@ -154,7 +154,7 @@ class Replica:
         truth: dict[str, Session] = {}
         self._tokens_told = build.tokens_told
         self._clock = Clock()
-        self._scheduler = build_scheduler(plan, machine, policy, self._clock, truth.get, tokens)
+        self._scheduler = build_scheduler(plan, policy, self._clock, truth.get, tokens)
         self._clients = RoutedClients(
             tokens, style_of(policy, tokens), self._scheduler, plan, truth
         )
