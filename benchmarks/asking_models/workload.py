@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from caesura.simulator.latency.machines import make_machine
 from caesura.simulator.machine import Machine
 from caesura.simulator.session import Segment, Session, Workload
-from caesura.simulator.workload.conversations import OUTPUT, tokens_at
+from caesura.simulator.workload.conversations import REASONING_OUTPUT, tokens_at
 
 EXPERT = "expert"
 """The tool under which agents ask the expert."""
@@ -121,7 +121,7 @@ def _agent(
         segments.append(Segment(given, decoded, tool, tool_seconds))
         given = rng.randint(100, MAX_GIVEN_TOKENS)
         if asks:
-            drawn = min(MAX_ANSWER_TOKENS, tokens_at(OUTPUT, rng.random()))
+            drawn = min(MAX_ANSWER_TOKENS, tokens_at(REASONING_OUTPUT, rng.random()))
             answer = max(1, round(answers * drawn))
             asked = Segment(rng.randint(100, 600), answer)
             name = f"{key} asks {call}"
