@@ -68,7 +68,7 @@ async def uninterrupted(
 async def test_turns_and_a_pause_after_a_picture(seer: VllmEngine) -> None:
     """The call pauses a request with a picture, and a later turn sends it again."""
     asked = [shown("What is on it?", 1)]
-    _, media = await seer.media.prompt(asked, [LOOK], {}, False)
+    _, media = await seer.rendering.media.prompt(asked, [LOOK], {}, False)
     session = seer.open(SPEC)
     try:
         events = await turn(session, asked, CALLING)

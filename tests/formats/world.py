@@ -30,6 +30,8 @@ from caesura.scheduler.vllm.client.parsing import new_call_id, turn_parser
 from caesura.scheduler.vllm.client.parsing.reader import TurnReader
 from caesura.scheduler.vllm.tokenizer import vocabulary_from
 
+NAMED_CHARACTERS = 64
+"""The longest name that the engine reads in a call; it needs names for expected pauses alone."""
 END = "<end>"
 
 MARKERS = {
@@ -294,11 +296,18 @@ def decode(
 
 
 def check_calls(watch: Watch, outcome: Outcome) -> None:
-    """The engine has read the calls that the session runs, and so expects their pauses."""
-    if outcome.verdict is not Verdict.CALL or any(one.opens_anywhere for one in watch.formats):
+    """The engine has read the calls that the session runs, and so expects their pauses.
+
+    It names a call of a format that closes its calls, and at most `NAMED_CHARACTERS` of its name.
+    """
+    forms = watch.formats
+    if outcome.verdict is not Verdict.CALL or any(
+        one.opens_anywhere or one.closes is None for one in forms
+    ):
         return
     read = {name for call in watch.calls for name in call.tools}
-    assert {name for name, _ in outcome.calls} <= read, (outcome.calls, watch.calls)
+    names = {name for name, _ in outcome.calls if len(name) <= NAMED_CHARACTERS}
+    assert names <= read, (outcome.calls, watch.calls)
 
 
 def check_order(events: Sequence[Event]) -> None:

@@ -120,7 +120,7 @@ async def test_a_recorder_is_let_go_with_the_agents_that_it_records(path: Any) -
     with Recorder(Store(path)) as made:
         one = Agent(ScriptedEngine(["Yes."]), [], recorder=made)
         two = Agent(ScriptedEngine(["No."]), [], recorder=made)
-        assert one._tracing is two._tracing
+        assert one._settings.tracing is two._settings.tracing
         for agent in (one, two):
             await agent.run("x")
     assert made.written == 6
