@@ -1,6 +1,7 @@
 """A model that writes in one format, without a model: tokens, the engine's watch, the reader."""
 
 import codecs
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -298,7 +299,7 @@ def decode(
 def check_calls(watch: Watch, outcome: Outcome) -> None:
     """The engine has read the calls that the session runs, and so expects their pauses.
 
-    It names a call of a format that closes its calls, and at most `NAMED_CHARACTERS` of its name.
+    It names the calls of a format that closes them, whose names are words of `NAMED_CHARACTERS`.
     """
     forms = watch.formats
     if outcome.verdict is not Verdict.CALL or any(
@@ -306,7 +307,9 @@ def check_calls(watch: Watch, outcome: Outcome) -> None:
     ):
         return
     read = {name for call in watch.calls for name in call.tools}
-    names = {name for name, _ in outcome.calls if len(name) <= NAMED_CHARACTERS}
+    names = {
+        name for name, _ in outcome.calls if re.fullmatch(rf"[\w.-]{{1,{NAMED_CHARACTERS}}}", name)
+    }
     assert names <= read, (outcome.calls, watch.calls)
 
 
