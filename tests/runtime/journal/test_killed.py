@@ -1,6 +1,7 @@
 """Servers that are killed between a call and its result, with a side effect in a file."""
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -37,7 +38,9 @@ class Child:
 @asynccontextmanager
 async def started(directory: Path, when: str, tool: str) -> AsyncIterator[Child]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(CHILD), str(directory), when, tool), stdout=asyncio.subprocess.PIPE
+        *(sys.executable, str(CHILD), str(directory), when, tool),
+        stdout=asyncio.subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": f"{CHILD.parents[3]}:{os.environ.get('PYTHONPATH', '')}"},
     )
     assert process.stdout is not None
     try:
