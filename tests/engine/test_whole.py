@@ -12,8 +12,7 @@ from openai import AsyncOpenAI
 from rich.console import Console
 
 from caesura import Agent, Sampling, tool
-from caesura.runtime.cli import demo
-from caesura.runtime.cli.demo import PRICES, QUESTIONS, REPLY, TOUR, Stop, ask_all
+from caesura.runtime.cli.demo import PRICES, QUESTIONS, REPLY, TOUR, Stop, ask_all, tour
 from caesura.runtime.errors import UsageError
 from caesura.runtime.events import CallFinished, ToolReturned, TurnEnded
 from caesura.runtime.server import create_app
@@ -243,7 +242,7 @@ def checked(stop: Stop, result: str, answer: str) -> bool:
 
 async def test_every_answer_of_the_tour_is_right(engine: VllmEngine, settled: Settled) -> None:
     written = StringIO()
-    await demo(engine, TOUR, Console(file=written, width=10_000))
+    await tour(engine, TOUR, Console(file=written, width=10_000))
     text = written.getvalue()
     visited = []
     for stop in TOUR:
