@@ -58,7 +58,7 @@ def _swap() -> None:
 
 def _in_vllms_order() -> None:
     """Rank by arrival, as vLLM does: its tests say who is admitted first."""
-    compose = importlib.import_module(f"{OUR_MODULE}.compose")
+    compose = importlib.import_module(f"{OUR_MODULE}.engine.compose")
     settings_of = compose.settings_of
     compose.settings_of = lambda config: replace(settings_of(config), ranking="fcfs")
     # Its tests draft by methods that a served engine refuses.
@@ -72,7 +72,7 @@ def _equip_unbuilt() -> None:
     parts.stops.cut.return_value = False
     parts.stops.ends.return_value = False
     parts.port.stops.return_value = False
-    scheduler = importlib.import_module(f"{OUR_MODULE}.scheduler")
+    scheduler = importlib.import_module(f"{OUR_MODULE}.engine.scheduler")
     scheduler.PausingScheduler.parts = parts
 
 
