@@ -85,7 +85,7 @@ def name_of(path: Path) -> str:
 
 
 def room_of(module: str) -> str:
-    """`scheduler/vllm/client.py` or `scheduler.vllm.client.engine` -> `scheduler/vllm`."""
+    """`scheduler/vllm/client/engine.py` or `scheduler.vllm.client.engine` -> `scheduler/vllm`."""
     parts = module.removesuffix(".py").replace(".", "/").split("/")
     return max(
         (room for room in MAY_IMPORT if parts[: room.count("/") + 1] == room.split("/")), key=len
