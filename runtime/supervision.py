@@ -219,7 +219,7 @@ class Runs:
 
     def long_journaled(self, asked: Collection[str], longest_seconds: float) -> set[str]:
         """Return the sessions of the journaled runs that wait in this way."""
-        return {each.scope.session for each in _long(self._journaled, asked, longest_seconds)}
+        return {each.scope.session_id for each in _long(self._journaled, asked, longest_seconds)}
 
 
 def _long(
@@ -229,7 +229,7 @@ def _long(
         each
         for each in dispatchers
         if each.in_flight
-        and (each.scope.session in asked or each.expected_seconds_left() > longest_seconds)
+        and (each.scope.session_id in asked or each.expected_seconds_left() > longest_seconds)
     ]
 
 

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
-class _Kept:
+class _Resource:
     """One resource of a session, made or being made."""
 
     made: asyncio.Future[Any]
@@ -41,10 +41,10 @@ class _Kept:
 class Scope:
     """Resources that tools keep for one session, such as a worker process; closed at its end."""
 
-    def __init__(self, session: str) -> None:
-        self.session = session
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
         """The session's id, unique in this process and in files that outlive it."""
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _Resource] = {}
         self._dropping: set[asyncio.Future[None]] = set()
         self._closed = False
 
@@ -64,7 +64,7 @@ class Scope:
             raise RuntimeError("the session has ended")
         kept = self._kept.get(key)
         if kept is None:
-            kept = self._kept[key] = _Kept(asyncio.ensure_future(make()), close)
+            kept = self._kept[key] = _Resource(asyncio.ensure_future(make()), close)
         kept.callers += 1
         try:
             # Shielded: a call that times out must not cancel what another call waits for.
@@ -96,14 +96,14 @@ class Scope:
         if failures:
             raise failures[0]
 
-    def _drop(self, kept: _Kept) -> asyncio.Future[None]:
+    def _drop(self, kept: _Resource) -> asyncio.Future[None]:
         dropping = asyncio.ensure_future(_close(kept))
         self._dropping.add(dropping)
         dropping.add_done_callback(self._dropping.discard)
         return dropping
 
 
-async def _close(kept: _Kept) -> None:
+async def _close(kept: _Resource) -> None:
     """Cancel the attempt to make a resource, or close the resource that it made."""
     kept.made.cancel()
     await asyncio.wait([kept.made])

@@ -65,7 +65,7 @@ class BadJournal(ValueError):
 class Recorded:
     """What a journal tells of a run."""
 
-    run: str
+    run_id: str
     about: dict[str, Any]
     """What the run's server needs to begin it again."""
     turns: list[LoggedTurn] = field(default_factory=list)
@@ -109,17 +109,17 @@ def begun(about: dict[str, Any]) -> str:
     return encoded("begin", {"version": VERSION, "about": about})
 
 
-def recorded(run: str, bodies: Sequence[str]) -> Recorded:
+def recorded(run_id: str, bodies: Sequence[str]) -> Recorded:
     """Return what the entries of a run tell; raise `BadJournal` if one of them makes no sense."""
     place = 0
     try:
         kind, first = json.loads(bodies[0])
         if kind != "begin" or first["version"] != VERSION:
             raise BadJournal(
-                f"the journal of {run} does not begin with an entry of version {VERSION}, but with"
-                f" {bodies[0][:60]!r}"
+                f"the journal of {run_id} does not begin with an entry of version {VERSION}, but"
+                f" with {bodies[0][:60]!r}"
             )
-        record = Recorded(run, _OBJECT.validate_python(first["about"]), entries=len(bodies))
+        record = Recorded(run_id, _OBJECT.validate_python(first["about"]), entries=len(bodies))
         for body in bodies[1:]:
             place += 1
             kind, value = json.loads(body)
@@ -128,13 +128,14 @@ def recorded(run: str, bodies: Sequence[str]) -> Recorded:
                 _take(record, kind, value)
         if record.dispatched and not record.turns:
             raise BadJournal(
-                f"the journal of {run} holds calls and no tokens, so that they would be made again"
+                f"the journal of {run_id} holds calls and no tokens, so that they would be made"
+                " again"
             )
     except BadJournal:
         raise
     except (ValidationError, ValueError, TypeError, KeyError, LookupError, RecursionError) as error:
         raise BadJournal(
-            f"entry {place} of the journal of {run} cannot be read: {str(error)[:200]}"
+            f"entry {place} of the journal of {run_id} cannot be read: {str(error)[:200]}"
         ) from None
     return record
 

@@ -42,7 +42,7 @@ class JournalUnavailable(Exception):
 class Entry:
     """One entry of a run's journal."""
 
-    run: str
+    run_id: str
     """The run's id, at most 200 characters of ASCII."""
     number: int
     """The entry's place in the run, from 0 without gaps. The entry 0 begins the run."""
@@ -108,14 +108,14 @@ class JournalStore(Protocol):
         """Return the runs whose owners have no lease any more, those that began first in front."""
         ...
 
-    def claim(self, run: str, owner: str) -> bool:
+    def claim(self, run_id: str, owner: str) -> bool:
         """Take over a run whose owner has no lease any more; return whether `owner` holds it now.
 
         Of several that claim one run, one gets it. An owner that holds the run gets True.
         """
         ...
 
-    def load(self, run: str) -> list[str]:
+    def load(self, run_id: str) -> list[str]:
         """Return the bodies of a run's entries in order; empty for an unknown run.
 
         Entries behind a missing number are empty texts, which cannot be read: the missing one may
@@ -183,9 +183,9 @@ class SqliteJournal:
         self, owner: str, entries: Sequence[Entry], *, durable: bool = False
     ) -> frozenset[str]:
         """Add entries to runs of `owner`; return the runs that it does not hold."""
-        rows = json.dumps([(each.run, each.number, each.body) for each in entries])
-        begun = [each.run for each in entries if each.number == 0]
-        runs = {each.run for each in entries}
+        rows = json.dumps([(each.run_id, each.number, each.body) for each in entries])
+        begun = [each.run_id for each in entries if each.number == 0]
+        runs = {each.run_id for each in entries}
 
         def work(db: sqlite3.Connection) -> frozenset[str]:
             now = self._clock()
@@ -220,30 +220,30 @@ class SqliteJournal:
 
         return self._do(work)
 
-    def claim(self, run: str, owner: str) -> bool:
+    def claim(self, run_id: str, owner: str) -> bool:
         """Take over a run whose owner has no lease any more; return whether `owner` holds it."""
 
         def work(db: sqlite3.Connection) -> bool:
             with transaction(db):
-                row = db.execute("SELECT owner FROM runs WHERE id = ?", (run,)).fetchone()
+                row = db.execute("SELECT owner FROM runs WHERE id = ?", (run_id,)).fetchone()
                 if row is None:
                     return False
                 if row[0] == owner:
                     return True
                 if not self._leases(db).is_gone(row[0]):
                     return False
-                db.execute("UPDATE runs SET owner = ? WHERE id = ?", (owner, run))
+                db.execute("UPDATE runs SET owner = ? WHERE id = ?", (owner, run_id))
                 return True
 
         return self._do(work)
 
-    def load(self, run: str) -> list[str]:
+    def load(self, run_id: str) -> list[str]:
         """Return the bodies of a run's entries in order, empty from the first missing one on."""
         query = (
             "SELECT entries.number, body FROM entries JOIN runs ON run = runs.number"
             " WHERE id = ? ORDER BY entries.number"
         )
-        rows = self._do(lambda db: db.execute(query, (run,)).fetchall())
+        rows = self._do(lambda db: db.execute(query, (run_id,)).fetchall())
         return [body if place == number else "" for place, (number, body) in enumerate(rows)]
 
     def delete(self, owner: str, runs: Collection[str]) -> None:
@@ -351,7 +351,7 @@ class PostgresJournal:
         """Add entries to runs of `owner`; return the runs that it does not hold."""
         by_run: dict[str, list[Entry]] = defaultdict(list)
         for entry in entries:
-            by_run[entry.run].append(entry)
+            by_run[entry.run_id].append(entry)
 
         def work(db: "Connection") -> frozenset[str]:
             db.execute(f"SET LOCAL synchronous_commit = {'on' if durable else 'off'}")
@@ -382,12 +382,12 @@ class PostgresJournal:
 
         return self._do(work)
 
-    def claim(self, run: str, owner: str) -> bool:
+    def claim(self, run_id: str, owner: str) -> bool:
         """Take over a run whose owner has no lease any more; return whether `owner` holds it."""
 
         def work(db: "Connection") -> bool:
             row = db.execute(
-                "SELECT owner FROM journal_runs WHERE id = %s FOR UPDATE", (run,)
+                "SELECT owner FROM journal_runs WHERE id = %s FOR UPDATE", (run_id,)
             ).fetchone()
             if row is None:
                 return False
@@ -395,15 +395,15 @@ class PostgresJournal:
                 return True
             if not PostgresLeases(db).is_gone(row[0]):
                 return False
-            db.execute("UPDATE journal_runs SET owner = %s WHERE id = %s", (owner, run))
+            db.execute("UPDATE journal_runs SET owner = %s WHERE id = %s", (owner, run_id))
             return True
 
         return self._do(work)
 
-    def load(self, run: str) -> list[str]:
+    def load(self, run_id: str) -> list[str]:
         """Return the bodies of a run's entries in order, empty from the first missing one on."""
         query = "SELECT number, body FROM journal_entries WHERE run = %s ORDER BY number"
-        rows = self._do(lambda db: db.execute(query, (run,)).fetchall())
+        rows = self._do(lambda db: db.execute(query, (run_id,)).fetchall())
         return [body if place == number else "" for place, (number, body) in enumerate(rows)]
 
     def delete(self, owner: str, runs: Collection[str]) -> None:
@@ -442,28 +442,30 @@ class PostgresJournal:
             raise JournalUnavailable(str(error)) from error
 
 
-def _take(db: "Connection", owner: str, run: str, entries: Sequence[Entry]) -> bool:
+def _take(db: "Connection", owner: str, run_id: str, entries: Sequence[Entry]) -> bool:
     """Return whether the owner holds the run, which is made if its first entry is there."""
     if any(entry.number == 0 for entry in entries):
         db.execute(
             f"INSERT INTO journal_runs (id, owner, used) VALUES (%s, %s, {_NOW})"
             " ON CONFLICT DO NOTHING",
-            (run, owner),
+            (run_id, owner),
         )
-    row = db.execute("SELECT owner FROM journal_runs WHERE id = %s FOR UPDATE", (run,)).fetchone()
+    row = db.execute(
+        "SELECT owner FROM journal_runs WHERE id = %s FOR UPDATE", (run_id,)
+    ).fetchone()
     return row is not None and row[0] == owner
 
 
-def _add(db: "Connection", run: str, entries: Sequence[Entry]) -> None:
+def _add(db: "Connection", run_id: str, entries: Sequence[Entry]) -> None:
     added = db.execute(
         "WITH added AS (INSERT INTO journal_entries (run, number, body)"
         " SELECT %s, * FROM unnest(%s::integer[], %s::text[])"
         " ON CONFLICT DO NOTHING RETURNING octet_length(body) AS size)"
         " SELECT coalesce(sum(size), 0)::bigint FROM added",
-        (run, [entry.number for entry in entries], [entry.body for entry in entries]),
+        (run_id, [entry.number for entry in entries], [entry.body for entry in entries]),
     ).fetchone()
     assert added is not None
     db.execute(
         f"UPDATE journal_runs SET used = {_NOW}, bytes = bytes + %s WHERE id = %s",
-        (added[0], run),
+        (added[0], run_id),
     )

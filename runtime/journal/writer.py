@@ -40,9 +40,11 @@ class RunJournal:
     without one.
     """
 
-    def __init__(self, writer: "JournalWriter", run: str, begin: dict[str, Any] | Recorded) -> None:
+    def __init__(
+        self, writer: "JournalWriter", run_id: str, begin: dict[str, Any] | Recorded
+    ) -> None:
         """Begin the journal of a run, or go on with one that was read."""
-        self.id = run
+        self.id = run_id
         self.taken_over = False
         """Whether another server goes on with the run, so that this one must stop it."""
         self.on_taken_over: Callable[[], None] | None = None
@@ -259,16 +261,16 @@ class JournalWriter:
 
     # -- runs ------------------------------------------------------------------------------------
 
-    def begin(self, run: str, about: dict[str, Any]) -> RunJournal:
+    def begin(self, run_id: str, about: dict[str, Any]) -> RunJournal:
         """Begin the journal of a run. `about` is what is needed to begin the run again."""
-        journal = RunJournal(self, run, about)
-        self._runs[run] = self._news[run] = journal
+        journal = RunJournal(self, run_id, about)
+        self._runs[run_id] = self._news[run_id] = journal
         return journal
 
     def resume(self, record: Recorded) -> RunJournal:
         """Go on with the journal of a run that was taken over."""
-        journal = RunJournal(self, record.run, record)
-        self._runs[record.run] = journal
+        journal = RunJournal(self, record.run_id, record)
+        self._runs[record.run_id] = journal
         return journal
 
     def __len__(self) -> int:
@@ -440,13 +442,13 @@ class JournalWriter:
         for run in runs.values():
             run.was_sent = True
         refused = await self._patiently(store, then)
-        for id_, run in gone.items():
-            if self._gone.get(id_) is run:
-                del self._gone[id_]
-        for id_, sent in Counter(entry.run for entry in entries).items():
-            runs[id_].written(sent)
-        for id_ in refused:
-            await self._refused(runs[id_])
+        for run_id, run in gone.items():
+            if self._gone.get(run_id) is run:
+                del self._gone[run_id]
+        for run_id, sent in Counter(entry.run_id for entry in entries).items():
+            runs[run_id].written(sent)
+        for run_id in refused:
+            await self._refused(runs[run_id])
 
     async def _patiently(
         self, store: Callable[[], frozenset[str]], then: list[Callable[[], None]]
@@ -494,27 +496,27 @@ class JournalWriter:
         """
         found: list[Recorded] = []
         try:
-            for run in [*self._unread, *self._store.left_behind()]:
-                self._unread.add(run)
-                is_ours = run not in self._runs and self._store.claim(run, self.owner)
-                if is_ours and (record := self._read(run)) is not None:
+            for run_id in [*self._unread, *self._store.left_behind()]:
+                self._unread.add(run_id)
+                is_ours = run_id not in self._runs and self._store.claim(run_id, self.owner)
+                if is_ours and (record := self._read(run_id)) is not None:
                     found.append(record)
-                self._unread.discard(run)
+                self._unread.discard(run_id)
         except JournalUnavailable:
             if not found:
                 raise
         return found
 
-    def _read(self, run: str) -> Recorded | None:
+    def _read(self, run_id: str) -> Recorded | None:
         """Return what a run's journal tells; delete one that must not be taken up."""
         try:
-            record = recorded(run, self._store.load(run))
+            record = recorded(run_id, self._store.load(run_id))
             if record.deaths > MAX_DEATHS:  # its replay, up to where it fails, is the cause
-                raise BadJournal(f"{record.deaths} servers died under {run}")
+                raise BadJournal(f"{record.deaths} servers died under {run_id}")
             return record
         except (BadJournal, LookupError) as error:
             LOG.warning("a run is not taken up again: %s", error)
-            self._store.delete(self.owner, [run])
+            self._store.delete(self.owner, [run_id])
             return None
 
     # -- trouble ---------------------------------------------------------------------------------

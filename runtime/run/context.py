@@ -154,7 +154,7 @@ class RunContext:
     @property
     def session_id(self) -> str:
         """The id of the answer, or of the session of several answers, that the run belongs to."""
-        return self.tools.scope.session
+        return self.tools.scope.session_id
 
     def dispatcher(self) -> Dispatcher:
         """Return a dispatcher of the run's own calls."""

@@ -115,7 +115,7 @@ class Session(AsyncClosing):
     @property
     def id(self) -> str:
         """The name by which sessions of sub-agents call this one their parent."""
-        return self._tools.scope.session
+        return self._tools.scope.session_id
 
     @property
     def messages(self) -> tuple[Message, ...]:

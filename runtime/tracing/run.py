@@ -147,14 +147,20 @@ class RunTrace:
     """The spans of one run. `Tracing.run` makes it, with the run's own span."""
 
     def __init__(
-        self, tracer: Tracer, span: Span, model: str, conversation: str | None, *, content: Content
+        self,
+        tracer: Tracer,
+        span: Span,
+        model: str,
+        conversation_id: str | None,
+        *,
+        content: Content,
     ) -> None:
         self._tracer = tracer
         self._span = span
         self._model = model
         self._content = content
         self._context = set_span_in_context(span)
-        self._same = {names.CONVERSATION_ID: conversation} if conversation else {}
+        self._same = {names.CONVERSATION_ID: conversation_id} if conversation_id else {}
         self._usage = Usage()
         # Receivers show a trace by the texts of its first span; recordings have those of its turns.
         self._tells_content = content.is_sent(span)

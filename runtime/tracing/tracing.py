@@ -50,15 +50,15 @@ class Tracing:
         self,
         model: str,
         agent: str | None = None,
-        conversation: str | None = None,
+        conversation_id: str | None = None,
         *,
-        response: str | None = None,
+        response_id: str | None = None,
         came_with: Mapping[str, str] = NOTHING,
     ) -> RunTrace:
         """Begin the span of a run; `RunTrace.call` observes its calls.
 
         The span's parent is the one that the request headers `came_with` name, else the current
-        span. `conversation` and `response` are ids.
+        span.
         """
         attributes = {
             names.OPERATION: names.INVOKE_AGENT,
@@ -67,8 +67,8 @@ class Tracing:
         }
         given = {
             names.AGENT_NAME: agent,
-            names.CONVERSATION_ID: conversation,
-            names.RESPONSE_ID: response,
+            names.CONVERSATION_ID: conversation_id,
+            names.RESPONSE_ID: response_id,
         }
         attributes |= {name: value for name, value in given.items() if value}
         span = self._tracer.start_span(
@@ -76,7 +76,7 @@ class Tracing:
             context_from(came_with),
             attributes=attributes,
         )
-        return RunTrace(self._tracer, span, model, conversation, content=self._content)
+        return RunTrace(self._tracer, span, model, conversation_id, content=self._content)
 
 
 @cache

@@ -65,7 +65,9 @@ async def test_a_tool_sees_its_call():
     session = Dispatcher(Registry([later, threaded]), ToolRun(scope, "digest"))
     await session.run_all([call("later", "c1"), call("threaded", "c2")])
     assert {each.call.id for each in seen} == {"c1", "c2"}
-    assert {(each.scope.session, each.conversation) for each in seen} == {("session-7", "digest")}
+    assert {(each.scope.session_id, each.conversation) for each in seen} == {
+        ("session-7", "digest")
+    }
     with pytest.raises(LookupError):
         current()
 
@@ -73,7 +75,7 @@ async def test_a_tool_sees_its_call():
 async def test_each_session_has_a_scope_of_its_own():
     registry = Registry()
     sessions = [Dispatcher(registry) for _ in range(3)]
-    assert len({session.scope.session for session in sessions}) == 3
+    assert len({session.scope.session_id for session in sessions}) == 3
 
 
 async def test_a_tools_files_are_in_its_result(tmp_path):

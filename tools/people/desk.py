@@ -181,14 +181,14 @@ class Desk:
         try:
             context = current()
         except LookupError:
-            session = conversation = ""
+            session_id = conversation = ""
         else:
-            session, conversation = context.scope.session, context.conversation
+            session_id, conversation = context.scope.session_id, context.conversation
         now = self._clock()
         return Pending(
             id=secrets.token_hex(8),
             kind=kind,
-            session=session,
+            session=session_id,
             conversation=conversation,
             tool=tool,
             question="",
@@ -420,14 +420,14 @@ class Desk:
         except LookupError:
             return
 
-        async def session() -> str:
-            return scope.session
+        async def session_id() -> str:
+            return scope.session_id
 
-        await scope.keep(f"people {self.store.owner}", session, self._finish)
+        await scope.keep(f"people {self.store.owner}", session_id, self._finish)
 
-    async def _finish(self, session: str) -> None:
+    async def _finish(self, session_id: str) -> None:
         if not self._leaving:
-            await self.do(self.store.finish, session)
+            await self.do(self.store.finish, session_id)
 
     async def _shielded(self, work: Coroutine[Any, Any, T]) -> T:
         return await asyncio.shield(self._spawn(work))

@@ -268,10 +268,10 @@ class Store:
         query = f'SELECT * FROM items WHERE "state" IN ({_placeholders(states)})'
         return self._all(f'{query} ORDER BY "created", "id"', states)
 
-    def finish(self, session: str) -> None:
+    def finish(self, session_id: str) -> None:
         """Mark the answers of an ended session as used, so that they are not returned again."""
         change = 'UPDATE items SET "taken" = 2 WHERE "session" = ? AND "taken" = 1'
-        self._db.run(lambda db: db.execute(change, (session,)))
+        self._db.run(lambda db: db.execute(change, (session_id,)))
 
     def next_deadline(self) -> float | None:
         """Return the earliest deadline of an orphaned item."""

@@ -145,7 +145,7 @@ KINDS = (
 
 def _broken(entries: Sequence[Entry], rng: Random) -> tuple[list[Row], bool]:
     """Return the rows of a damaged journal, and whether an entry is lost or cannot be read."""
-    rows: list[Row] = [(one.run, one.number, one.body) for one in entries]
+    rows: list[Row] = [(one.run_id, one.number, one.body) for one in entries]
     place = rng.randrange(len(rows))
     run, number, body = rows[place]
     kind, value = json.loads(body)

@@ -35,14 +35,14 @@ KEPT_SECONDS = 3600.0
 class KeptChat:
     """One completion, whose deltas any number of readers get from the first one on."""
 
-    def __init__(self, answer: Answer, asked: str, kept: JournaledRun) -> None:
+    def __init__(self, answer: Answer, asked: str, journaled: JournaledRun) -> None:
         self.answer = answer
         self.asked = asked
         """The digest of the request's body."""
         self.has_ended = False
         self.goes_on = False
         """Whether the run was broken off here, and a later process or another server has it."""
-        self._kept = kept
+        self._journaled = journaled
         self._deltas: list[Numbered] = []
         self._error: Exception | None = None
         self._changed = asyncio.Event()
@@ -94,7 +94,7 @@ class KeptChat:
         if self._expiry is not None:
             self._expiry.cancel()
         if not self.goes_on:
-            self._kept.journal.finish()
+            self._journaled.journal.finish()
 
     async def leave(self) -> None:
         """Break the run off, or let its answer wait no more; a later process goes on with it."""
@@ -111,7 +111,7 @@ class KeptChat:
                 async for delta in deltas:
                     self._deltas.append(delta)
                     self._wake()
-            self.goes_on = not await self._kept.is_ours()
+            self.goes_on = not await self._journaled.is_ours()
         except asyncio.CancelledError:
             self.goes_on = True
         except Exception as error:
@@ -161,8 +161,8 @@ class KeptChats:
         answer = _answer(plan, asked, run_id, int(time.time()))
         about = {"api": API, "body": body.decode(), "created": answer.created}
         journal = writer.begin(run_id, about | {"sender": sender.to_wire()})
-        kept = JournaledRun(writer, journal, self._state.people)
-        return self._start(KeptChat(answer, digest, kept), plan, kept, sender, began)
+        journaled = JournaledRun(writer, journal, self._state.people)
+        return self._start(KeptChat(answer, digest, journaled), plan, journaled, sender, began)
 
     def resume(self, records: Sequence[Recorded]) -> None:
         """Go on with the runs of completions among those that an ended process has left."""
@@ -176,14 +176,14 @@ class KeptChats:
                 plan = make_plan(asked, self._state.engine, self._state.tools, limits)
                 sender = Sender.from_wire(record.about["sender"])
                 created = int(record.about["created"])
-                answer = _answer(plan, asked, record.run, created)
+                answer = _answer(plan, asked, record.run_id, created)
             except (ApiError, LookupError, TypeError, ValueError) as error:
-                LOG.warning("the completion %s does not go on: %s", record.run, str(error)[:200])
+                LOG.warning("the completion %s does not go on: %s", record.run_id, str(error)[:200])
                 journal.finish()
                 continue
-            kept = JournaledRun(self._state.journal, journal, self._state.people, record)
-            run = KeptChat(answer, hashlib.sha256(body).hexdigest(), kept)
-            self._start(run, plan, kept, sender, time.monotonic())
+            journaled = JournaledRun(self._state.journal, journal, self._state.people, record)
+            run = KeptChat(answer, hashlib.sha256(body).hexdigest(), journaled)
+            self._start(run, plan, journaled, sender, time.monotonic())
 
     def delivered(self, run: KeptChat) -> None:
         """Forget a run whose answer or error was sent, unless it goes on elsewhere."""
@@ -203,28 +203,28 @@ class KeptChats:
         self,
         run: KeptChat,
         plan: Plan,
-        kept: JournaledRun,
+        journaled: JournaledRun,
         sender: Sender,
         began: float,
     ) -> KeptChat:
         self._runs[run.answer.id] = run
-        run.start(self._deltas(run.answer, plan, kept, sender, began), self._forget)
+        run.start(self._deltas(run.answer, plan, journaled, sender, began), self._forget)
         return run
 
     async def _deltas(
         self,
         answer: Answer,
         plan: Plan,
-        kept: JournaledRun,
+        journaled: JournaledRun,
         sender: Sender,
         began: float,
     ) -> AsyncGenerator[Numbered, None]:
-        if kept.given_up is not None:
-            raise kept.given_up
+        if journaled.given_up is not None:
+            raise journaled.given_up
         state = self._state
         plan = with_sender(state, plan, sender)
-        async with open_session(state, plan, answer, kept) as session:
-            decoding = stream_pieces(state, plan, session, answer, began, sender, kept)
+        async with open_session(state, plan, answer, journaled) as session:
+            decoding = stream_pieces(state, plan, session, answer, began, sender, journaled)
             async with aclosing(decoding) as deltas:
                 async for delta in deltas:
                     yield delta

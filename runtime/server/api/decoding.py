@@ -87,44 +87,44 @@ async def begun_run(
     session: EngineSession,
     session_id: str,
     sender: Sender,
-    kept: JournaledRun | None = None,
+    journaled: JournaledRun | None = None,
 ) -> AsyncIterator[AsyncGenerator[RunEvent, None]]:
     """Begin the run of a plan, and yield its events; the run ends with the context.
 
-    `session_id` is the id of the answer, which the traces and questions to people tell. `kept` is
-    the run's journal, if it has one. Raises `MediaRefused`; the events raise what
+    `session_id` is the id of the answer, which the traces and questions to people tell. A
+    `journaled` run has a journal. Raises `MediaRefused`; the events raise what
     `caesura.runtime.run.loop.run` raises.
     """
     rules = state.engine.media_rules
     messages = await state.media.inlined(plan.messages, rules)
     tools = ToolRun(
         Scope(session_id),
-        asker=sender.asker or ("" if kept is None else kept.asker),
+        asker=sender.asker or ("" if journaled is None else journaled.asker),
         tenant=sender.tenant,
-        log=None if kept is None else kept.calls,
+        log=None if journaled is None else journaled.calls,
     )
     trace = None
     if state.tracing is not None:
         model = plan.spec.adapter or state.engine.model
-        trace = state.tracing.run(model, response=session_id, came_with=sender.trace)
+        trace = state.tracing.run(model, response_id=session_id, came_with=sender.trace)
     pictures = Pictures(rules, count_pictures(messages))
-    results_first = () if kept is None else kept.results_first
+    results_first = () if journaled is None else journaled.results_first
     context = RunContext.of(state.engine, plan, tools, pictures, trace, results_first)
     context = replace(context, observer=_Accounts(state, plan, sender, context.tools))
     async with context.dispatcher() as dispatcher:
-        state.runs.add(dispatcher, journaled=kept is not None)
+        state.runs.add(dispatcher, journaled=journaled is not None)
         async with aclosing(traced(session, messages, dispatcher, context)) as events:
             yield events
 
 
 @asynccontextmanager
 async def open_session(
-    state: State, plan: Plan, answer: Answering[Piece], kept: JournaledRun | None = None
+    state: State, plan: Plan, answer: Answering[Piece], journaled: JournaledRun | None = None
 ) -> AsyncIterator[EngineSession]:
     """Open the engine's session of an answer, and close it in every case."""
     origin = plan.spec.origin
     named = replace(origin, session=origin.session or answer.id)
-    log = None if kept is None else kept.journal
+    log = None if journaled is None else journaled.journal
     session = state.engine.open(replace(plan.spec, origin=named), log)
     try:
         yield session
@@ -140,7 +140,7 @@ async def stream_pieces(
     answer: Answering[Piece],
     started: float,
     sender: Sender,
-    kept: JournaledRun | None = None,
+    journaled: JournaledRun | None = None,
 ) -> AsyncGenerator[Piece, None]:
     """Run the plan to its end; yield the answer's pieces as they come.
 
@@ -148,7 +148,7 @@ async def stream_pieces(
     """
     waiting = True
     try:
-        async with begun_run(state, plan, session, answer.id, sender, kept) as events:
+        async with begun_run(state, plan, session, answer.id, sender, journaled) as events:
             async for event in events:
                 for piece in answer.take(event):
                     if waiting:

@@ -80,7 +80,7 @@ def people_routes(
 @asynccontextmanager
 async def pending_told(
     people: People | None,
-    session: str,
+    session_id: str,
     tools: Iterable[Tool],
     tell: Callable[[Pending], Awaitable[object]],
 ) -> AsyncIterator[None]:
@@ -93,7 +93,7 @@ async def pending_told(
         async def watch() -> None:
             with suppress(ConnectionError):  # the client left; the stream notices it too
                 async for item in items:
-                    if item.session == session and item.state == "open":
+                    if item.session == session_id and item.state == "open":
                         await tell(item)
 
         watching = asyncio.create_task(watch())

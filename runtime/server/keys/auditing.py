@@ -30,7 +30,7 @@ class Auditing:
         self._log.add(
             "call",
             key=self._names.get(run.tenant, ""),
-            response=run.scope.session,
+            response=run.scope.session_id,
             call=call.id,
             tool=call.name,
             **self._log.private("arguments", call.arguments),

@@ -61,7 +61,7 @@ class OpenCall:
     arguments: str
     turn: str
     item: ServerCallItem | None = None
-    request_id: str | None = None
+    approval_id: str | None = None
     """The id of the approval request that waits for a decision about this call."""
     is_denied: bool = False
     """Whether the client itself denied the call."""
@@ -111,12 +111,12 @@ class Answer(RunFold[Event]):
         super().take(event)
         return self._taken()
 
-    def ask(self, call_id: str, request_id: str, arguments: str) -> list[Event]:
+    def ask(self, call_id: str, approval_id: str, arguments: str) -> list[Event]:
         """Show that a call waits for an approval; return the events for it."""
         call = self.calls[call_id]
-        call.request_id = request_id
+        call.approval_id = approval_id
         self._close_message()
-        ApprovalItem(self._outputs, request_id, call.name, arguments, self._shown.label)
+        ApprovalItem(self._outputs, approval_id, call.name, arguments, self._shown.label)
         return self._taken()
 
     def following(self, resource: Resource) -> "Answer":
@@ -160,7 +160,7 @@ class Answer(RunFold[Event]):
     @property
     def waits(self) -> bool:
         """Whether the run can only go on when approvals that were asked for are given."""
-        waiting = [call.request_id is not None for call in self.calls.values()]
+        waiting = [call.approval_id is not None for call in self.calls.values()]
         return self._turn_has_ended and bool(waiting) and all(waiting)
 
     def snapshot(self) -> dict[str, Any]:
@@ -320,7 +320,7 @@ class Answer(RunFold[Event]):
             call.item.written(call.arguments)
         content = event.result.content
         if event.result.error is None:
-            call.item.close(content, approval_request_id=call.request_id)
+            call.item.close(content, approval_request_id=call.approval_id)
         else:
             error = {"type": "mcp_tool_execution_error", "content": content}
-            call.item.close(None, error, call.request_id)
+            call.item.close(None, error, call.approval_id)

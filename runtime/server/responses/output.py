@@ -329,11 +329,11 @@ class ApprovalItem(OutputItem):
     """A request to approve a call of a tool of the server."""
 
     def __init__(
-        self, outputs: Outputs, request_id: str, name: str, arguments: str, label: str
+        self, outputs: Outputs, approval_id: str, name: str, arguments: str, label: str
     ) -> None:
         item = {
             "type": "mcp_approval_request",
-            "id": request_id,
+            "id": approval_id,
             "name": name,
             "arguments": arguments,
             "server_label": label,

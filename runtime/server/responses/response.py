@@ -83,8 +83,8 @@ class Feed:
 class Part:
     """One response of a run: its answer, its feed, and what is kept of it.
 
-    With `kept`, the journal of the run, events are read once the journal tells how they came to be.
-    So a client that comes back after the server has died finds them unchanged.
+    The events of a `journaled` run are read once the journal tells how they came to be. So a client
+    that comes back after the server has died finds them unchanged.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Part:
         *,
         history: Sequence[Message] = (),
         covers_previous: bool = False,
-        kept: JournaledRun | None = None,
+        journaled: JournaledRun | None = None,
         tenant: str,
     ) -> None:
         self.answer = answer
@@ -103,7 +103,7 @@ class Part:
         self.input_items = input_items
         self.history = history
         """The messages before those of the response."""
-        self.kept = kept
+        self.journaled = journaled
         self.tenant = tenant
         """The digest of the API key that the response belongs to."""
         self._tools = tools
@@ -121,7 +121,7 @@ class Part:
     def can_be_read_again(self) -> bool:
         """Whether clients may come back for the events."""
         asked = self.answer.resource.request
-        return bool(asked.background) or (self.kept is not None and self.kept.is_resumed)
+        return bool(asked.background) or (self.journaled is not None and self.journaled.is_resumed)
 
     def begin(self) -> None:
         """Send the first events, unless they were sent."""
@@ -136,17 +136,17 @@ class Part:
         self._push(events)
         return bool(events)
 
-    def ask(self, call_id: str, request_id: str, arguments: str) -> None:
+    def ask(self, call_id: str, approval_id: str, arguments: str) -> None:
         """Send the request to approve a call."""
         self.begin()
-        self._push(self.answer.ask(call_id, request_id, arguments))
+        self._push(self.answer.ask(call_id, approval_id, arguments))
 
     def _push(self, events: Sequence[Event]) -> None:
         if not events:
             return
-        self.feed.push(events, held=self.kept is not None)
-        if self.kept is not None:
-            self.kept.journal.after_written(partial(self.feed.release, len(self.feed)))
+        self.feed.push(events, held=self.journaled is not None)
+        if self.journaled is not None:
+            self.journaled.journal.after_written(partial(self.feed.release, len(self.feed)))
 
     def last_events(self, ending: Ending, messages: Sequence[Message]) -> list[Event]:
         """Return the events that are still to be sent; `messages` are those of the run."""
@@ -169,7 +169,7 @@ class Part:
             items,
             history=self.history if covers else (),
             covers_previous=covers,
-            kept=self.kept,
+            journaled=self.journaled,
             tenant=self.tenant,
         )
 

@@ -22,7 +22,7 @@ API = "responses"
 class Attended:
     """The request of one response, and what was chosen for it."""
 
-    response: str
+    response_id: str
     created_at: int
     request: ResponseRequest
     items: Sequence[Item]
@@ -40,13 +40,13 @@ class Attended:
             part.covers_previous,
         )
 
-    def told(self) -> dict[str, Any]:
+    def to_wire(self) -> dict[str, Any]:
         """Return it as JSON-able data."""
         request = self.request.model_dump(
             mode="json", by_alias=True, exclude_unset=True, exclude={"input"}
         )
         return {
-            "response": self.response,
+            "response": self.response_id,
             "created_at": self.created_at,
             "request": request,
             "items": list(self.items),
@@ -54,19 +54,19 @@ class Attended:
         }
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> "Attended":
+    def from_wire(cls, wire: Mapping[str, Any]) -> "Attended":
         """Return what a journal tells; raises LookupError and ValueError for other data."""
         return cls(
-            str(told["response"]),
-            int(told["created_at"]),
-            ResponseRequest.model_validate(told["request"]),
-            list(told["items"]),
-            bool(told["covers_previous"]),
+            str(wire["response"]),
+            int(wire["created_at"]),
+            ResponseRequest.model_validate(wire["request"]),
+            list(wire["items"]),
+            bool(wire["covers_previous"]),
         )
 
     def resource(self, defaults: Sampling) -> Resource:
         """Return the response object, as it was when the response began."""
-        return Resource(self.request, defaults, id=self.response, created_at=self.created_at)
+        return Resource(self.request, defaults, id=self.response_id, created_at=self.created_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,11 @@ class Begun:
     history: History
     sender: Sender
 
-    def told(self) -> dict[str, Any]:
+    def to_wire(self) -> dict[str, Any]:
         """Return what the journal of the run begins with."""
         history = {"messages": list(self.history.messages), "items": list(self.history.items)}
         told = {"api": API, "history": history, "sender": self.sender.to_wire()}
-        return told | {"first": self.first.told()}
+        return told | {"first": self.first.to_wire()}
 
     @classmethod
     def read(cls, record: Recorded) -> "Begun":
@@ -89,8 +89,11 @@ class Begun:
         about = record.about
         try:
             history = History(about["history"]["messages"], about["history"]["items"])
-            return cls(Attended.read(about["first"]), history, Sender.from_wire(about["sender"]))
+            return cls(
+                Attended.from_wire(about["first"]), history, Sender.from_wire(about["sender"])
+            )
         except (LookupError, TypeError, ValueError) as error:
             raise BadJournal(
-                f"the first entry of the journal of {record.run} makes no sense: {str(error)[:200]}"
+                f"the first entry of the journal of {record.run_id} makes no sense:"
+                f" {str(error)[:200]}"
             ) from None

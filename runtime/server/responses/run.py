@@ -8,9 +8,9 @@ import asyncio
 import copy
 import json
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from caesura.runtime.engine import EngineSession
@@ -41,20 +41,31 @@ WHO = "mcp_approval_response"
 class Decision:
     """The client's decision about a call that waits for an approval."""
 
-    request_id: str
+    approval_id: str
     approve: bool
     reason: str
     who: str = WHO
 
+    def to_wire(self) -> dict[str, Any]:
+        """Return the decision for the journal."""
+        decision = {"approve": self.approve, "reason": self.reason, "who": self.who}
+        return {"request_id": self.approval_id, **decision}
 
-def approval_request_id(pending_id: str) -> str:
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> "Decision":
+        """Return the decision that a journal tells of; raises LookupError for other data."""
+        told = str(wire["request_id"]), bool(wire["approve"]), str(wire["reason"])
+        return cls(*told, str(wire["who"]))
+
+
+def approval_id_of(pending_id: str) -> str:
     """Return the id of the approval request for an item that waits for a person."""
     return f"{ids.APPROVAL_REQUEST}_{pending_id}"
 
 
-def pending_id(approval_request_id: str) -> str:
+def pending_id_of(approval_id: str) -> str:
     """Return the id of the item that waits for a person, of its approval request."""
-    return approval_request_id.removeprefix(f"{ids.APPROVAL_REQUEST}_")
+    return approval_id.removeprefix(f"{ids.APPROVAL_REQUEST}_")
 
 
 def decisions_in(items: Sequence[Item]) -> dict[str, Item]:
@@ -116,7 +127,7 @@ class LiveRun:
         self._host = host
         self._began = began
         """None once the first token was counted, or where there is no request to wait for it."""
-        self._kept = part.kept
+        self._journaled = part.journaled
         self._decoding = Decoding(state, plan.run, part, sender)
         self._decisions: dict[str, Decision] = {}
         """The client's decisions of an earlier process, by approval request."""
@@ -141,27 +152,29 @@ class LiveRun:
         return not self._attended.is_set()
 
     @property
-    def session(self) -> str:
-        """The name of the session of its tools."""
+    def session_id(self) -> str:
+        """The id of the session of its tools."""
         return self._first.id
 
     @property
     def goes_on(self) -> bool:
         """Whether a later process can go on with the run."""
-        return self._kept is not None and self._kept.journal.goes_on
+        return self._journaled is not None and self._journaled.journal.goes_on
 
     @property
     def requests(self) -> dict[str, str]:
         """The approval requests that are not decided: their ids, and the ids of their calls."""
         calls = self.part.answer.calls.items()
-        return {call.request_id: call_id for call_id, call in calls if call.request_id is not None}
+        return {
+            call.approval_id: call_id for call_id, call in calls if call.approval_id is not None
+        }
 
     async def ask(self, item: Pending) -> None:
         """Show an item that waits for a person as an approval request."""
         if item.kind == "approval" and item.tool in self._shown.approved:
             self._asked.append(item)
             await self._show_asked()
-            decided = self._decisions.pop(approval_request_id(item.id), None)
+            decided = self._decisions.pop(approval_id_of(item.id), None)
             if decided is not None:
                 await self._tell_people(decided)
 
@@ -172,39 +185,39 @@ class LiveRun:
     def _show(self, item: Pending) -> bool:
         """Show an approval request; return False if its call was not read yet."""
         answer = self.part.answer
-        request_id = approval_request_id(item.id)
-        if request_id in self.requests:
+        approval_id = approval_id_of(item.id)
+        if approval_id in self.requests:
             return True  # it was shown before the server was started again
         called = [call_id for call_id, call in answer.calls.items() if call.name == item.tool]
-        waiting = [call_id for call_id in called if answer.calls[call_id].request_id is None]
-        if not waiting and self._kept is not None and self._kept.is_resumed:
+        waiting = [call_id for call_id in called if answer.calls[call_id].approval_id is None]
+        if not waiting and self._journaled is not None and self._journaled.is_resumed:
             waiting = called  # the earlier approval was lost with its process
         if not waiting:
             return False
         asked = _parsed(item.arguments)
         same = [each for each in waiting if _parsed(answer.calls[each].arguments) == asked]
         asked_of = (same or waiting)[0]
-        if self._kept is not None:
-            self._kept.step({"asked": [asked_of, request_id, item.arguments]})
-        self.part.ask(asked_of, request_id, item.arguments)
+        if self._journaled is not None:
+            self._journaled.step({"asked": [asked_of, approval_id, item.arguments]})
+        self.part.ask(asked_of, approval_id, item.arguments)
         return True
 
     async def decide(self, decision: Decision) -> None:
         """Tell the people of the client's decision about a call that waits."""
-        call_id = self.requests[decision.request_id]
+        call_id = self.requests[decision.approval_id]
         self._set_denied(call_id, not decision.approve)
-        if self._kept is not None:
-            self._kept.step({"decided": asdict(decision)})
+        if self._journaled is not None:
+            self._journaled.step({"decided": decision.to_wire()})
         if not await self._tell_people(decision):  # another person decided first
             self._set_denied(call_id, False)
-            if self._kept is not None:
-                self._kept.step({"undecided": call_id})
+            if self._journaled is not None:
+                self._journaled.step({"undecided": call_id})
 
     async def _tell_people(self, decision: Decision) -> bool:
         """Settle the item that waits for a decision; return False if a person decided first."""
         people = self._state.people
         assert people is not None
-        item = pending_id(decision.request_id)
+        item = pending_id_of(decision.approval_id)
         try:
             await people.decide(item, decision.approve, decision.reason, decision.who)
         except NotPending:
@@ -219,17 +232,17 @@ class LiveRun:
         """Repeat a step of the server's own, of a run that is driven again."""
         try:
             if "asked" in step:
-                call_id, request_id, arguments = step["asked"]
-                self.part.ask(call_id, request_id, arguments)
+                call_id, approval_id, arguments = step["asked"]
+                self.part.ask(call_id, approval_id, arguments)
                 await self._park_if_waiting()
             elif "decided" in step:
-                decision = Decision(**step["decided"])
-                self._decisions[decision.request_id] = decision
-                self._set_denied(self.requests[decision.request_id], not decision.approve)
+                decision = Decision.from_wire(step["decided"])
+                self._decisions[decision.approval_id] = decision
+                self._set_denied(self.requests[decision.approval_id], not decision.approve)
             elif "undecided" in step:
                 self._set_denied(step["undecided"], False)
             else:
-                attended = Attended.read(step["attended"])
+                attended = Attended.from_wire(step["attended"])
                 resource = attended.resource(self._state.engine.default_sampling)
                 self._attend(
                     self.part.following(resource, attended.items, attended.covers_previous)
@@ -239,8 +252,8 @@ class LiveRun:
 
     def attend(self, part: Part) -> None:
         """Go on with the run as the response `part`, which follows the one before."""
-        if self._kept is not None:
-            self._kept.step({"attended": Attended.of(part).told()})
+        if self._journaled is not None:
+            self._journaled.step({"attended": Attended.of(part).to_wire()})
         self._attend(part)
 
     def _attend(self, part: Part) -> None:
@@ -275,7 +288,7 @@ class LiveRun:
         error: Exception | None = None
         try:
             await self._read()
-            if self._kept is None or await self._kept.is_ours():
+            if self._journaled is None or await self._journaled.is_ours():
                 # Before the last event, which the client may answer with the next request.
                 await self._release(self._answers())
                 await self._end("complete")
@@ -297,7 +310,7 @@ class LiveRun:
         try:
             await self._release()
         finally:
-            if is_left or (self._kept is not None and self._kept.journal.taken_over):
+            if is_left or (self._journaled is not None and self._journaled.journal.taken_over):
                 self.part.feed.end(_goes_on(self.part))
             else:
                 await self._give_up(error)
@@ -316,12 +329,12 @@ class LiveRun:
                 self.part.feed.end(from_exception(error or stopped))
 
     def _finish(self) -> None:
-        if self._kept is not None:
-            self._kept.journal.finish()
+        if self._journaled is not None:
+            self._journaled.journal.finish()
 
     async def _read(self) -> None:
         decoded = self._decoding.events(self.ask)
-        told = decoded if self._kept is None else self._kept.events(decoded)
+        told = decoded if self._journaled is None else self._journaled.events(decoded)
         try:
             async with aclosing(told) as events:
                 async for event in events:
@@ -448,14 +461,14 @@ class Decoding:
     def __init__(self, state: State, plan: Plan, part: Part, sender: Sender) -> None:
         self._state = state
         self._plan = plan
-        self._kept = part.kept
+        self._journaled = part.journaled
         self._session_id = part.id
         self._shortens = part.answer.resource.request.truncation == "auto"
         self._sender = sender
         self._session = self._opened(self._plan)
 
     def _opened(self, plan: Plan) -> EngineSession:
-        log = None if self._kept is None else self._kept.journal
+        log = None if self._journaled is None else self._journaled.journal
         return self._state.engine.open(plan.spec, log)
 
     async def events(
@@ -481,7 +494,7 @@ class Decoding:
 
     def _begun(self, plan: Plan) -> AbstractAsyncContextManager[AsyncGenerator[RunEvent, None]]:
         session_id, sender = self._session_id, self._sender
-        return begun_run(self._state, plan, self._session, session_id, sender, self._kept)
+        return begun_run(self._state, plan, self._session, session_id, sender, self._journaled)
 
     def _shortened(self, plan: Plan) -> Plan | None:
         """Return the plan with fewer messages, or None if the run must not be tried again."""

@@ -58,9 +58,9 @@ class LiveRuns:
         """Take up a run with its first response."""
         self._running.add(run)
         self._live[run.part.id] = run
-        if run.part.kept is not None:
+        if run.part.journaled is not None:
             leave = run.leave
-            run.part.kept.journal.on_taken_over = lambda: self.in_background(leave())
+            run.part.journaled.journal.on_taken_over = lambda: self.in_background(leave())
 
     def attended(self, run: LiveRun, part: Part) -> None:
         """Note that a run that waited goes on as the response `part`."""
@@ -120,10 +120,10 @@ class LiveRuns:
         if self.with_events(response_id, reach) is not None:
             self._feeds.pop(response_id, None)
 
-    async def leave(self, sessions: Collection[str] | None = None) -> None:
+    async def leave(self, session_ids: Collection[str] | None = None) -> None:
         """Break off the runs that a later process can go on with; by default all of them."""
         runs = {*self._live.values(), *self._parked.values()}
-        chosen = {run for run in runs if sessions is None or run.session in sessions}
+        chosen = {run for run in runs if session_ids is None or run.session_id in session_ids}
         await asyncio.gather(*(run.leave() for run in chosen if run.goes_on))
 
     async def aclose(self) -> None:

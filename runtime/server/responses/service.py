@@ -53,10 +53,10 @@ class Responses:
                 continue
             journal = self._state.journal.resume(record)
             try:
-                kept = JournaledRun(self._state.journal, journal, self._state.people, record)
-                await self._begin_again(Begun.read(record), kept)
+                journaled = JournaledRun(self._state.journal, journal, self._state.people, record)
+                await self._begin_again(Begun.read(record), journaled)
             except Exception as error:  # whatever it holds, the server starts and others go on
-                LOG.warning("the response %s does not go on: %r", record.run, error)
+                LOG.warning("the response %s does not go on: %r", record.run_id, error)
                 journal.finish()
 
     def go_on(self, records: Sequence[Recorded]) -> None:
@@ -96,7 +96,7 @@ class Responses:
         plan = await self._planned(request, items, history)
         part = self._part(self._resource(request), items, history, plan, sender.tenant)
         sender = sender.of_user(plan.run.user, part.id)
-        part.kept = self._journaled(part, history, plan, sender)
+        part.journaled = self._begun_journal(part, history, plan, sender)
         return part, await self._start(part, plan, sender, began)
 
     async def prepare(
@@ -149,7 +149,7 @@ class Responses:
     def _resource(self, request: ResponseRequest) -> Resource:
         return Resource(request, self._state.engine.default_sampling)
 
-    def _journaled(
+    def _begun_journal(
         self, part: Part, history: History, plan: ResponsePlan, sender: Sender
     ) -> JournaledRun | None:
         """Begin the journal of a run whose client can come back for its response."""
@@ -159,7 +159,7 @@ class Responses:
         if writer is None or not request.stored or lost:
             return None
         begun = Begun(Attended.of(part), history, sender)
-        return JournaledRun(writer, writer.begin(part.id, begun.told()), self._state.people)
+        return JournaledRun(writer, writer.begin(part.id, begun.to_wire()), self._state.people)
 
     async def _start(
         self,
@@ -171,13 +171,13 @@ class Responses:
         plan = replace(plan, run=with_sender(self._state, plan.run, sender))
         try:
             with ExitStack() as place:
-                if part.kept is None or not part.kept.is_resumed:
+                if part.journaled is None or not part.journaled.is_resumed:
                     place.enter_context(self._state.gate.enter(sender))
                 run = LiveRun(self._state, self.runs, part, plan, sender, began)
                 part.place = place.pop_all()
         except BaseException:  # a run that was refused must not begin in the next process
-            if part.kept is not None:
-                part.kept.journal.finish()
+            if part.journaled is not None:
+                part.journaled.journal.finish()
             raise
         if part.answer.resource.request.background:
             await self.library.put(part.stored())
@@ -186,13 +186,13 @@ class Responses:
 
     # -- continuing ------------------------------------------------------------------------------
 
-    async def _begin_again(self, begun: Begun, kept: JournaledRun) -> None:
+    async def _begin_again(self, begun: Begun, journaled: JournaledRun) -> None:
         """Drive again a run that an ended process has left."""
         first = begun.first
         plan = await self._planned(first.request, first.items, begun.history)
         resource = first.resource(self._state.engine.default_sampling)
         part = self._part(resource, first.items, begun.history, plan, begun.sender.tenant)
-        part.kept = kept
+        part.journaled = journaled
         await self._start(part, plan, begun.sender, None)
 
     async def _continued(
@@ -237,7 +237,7 @@ class Responses:
 
     async def left(self, part: Part, run: LiveRun) -> None:
         """Cancel a response whose client has left, unless the server leaves and it can go on."""
-        if not (self.is_leaving and part.kept is not None):
+        if not (self.is_leaving and part.journaled is not None):
             await run.cancel()
 
     async def delete(self, response_id: str, reach: Reach) -> None:

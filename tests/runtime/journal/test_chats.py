@@ -82,7 +82,7 @@ async def test_a_completion_goes_on_after_its_server_has_died(serve: Any) -> Non
     await until(lambda: any('"result"' in entry.body for entry in journal.all))
     again = await serve(SCRIPT, shop.tools, Spy(list(journal.all)))
     answer = await chat(again)
-    assert answer["id"] == journal.all[0].run
+    assert answer["id"] == journal.all[0].run_id
     assert answer["choices"][0]["message"]["content"].endswith("You paid five euros.")
     assert shop.paid == [5]
     waiting.cancel()
@@ -94,7 +94,7 @@ async def test_a_completion_under_which_servers_died_is_given_up(serve: Any) -> 
     server = await serve(LoggingEngine(SCRIPT, model=MODEL, pace=hold), shop.tools, journal)
     waiting = asyncio.create_task(chat(server))
     await until(lambda: sum('["turn"' in entry.body for entry in journal.all) == 2)
-    run, number = journal.all[0].run, len(journal.all)
+    run, number = journal.all[0].run_id, len(journal.all)
     died = [*journal.all, Entry(run, number, encoded("resumed", 2))]
     again = Spy(died)
     later = await serve(SCRIPT, shop.tools, again)

@@ -82,7 +82,7 @@ async def lived_through(serve: Any, **fields: Any) -> tuple[list[Any], list[Entr
 async def test_each_prefix_of_a_journal_leads_to_the_same_end(serve: Any) -> None:
     whole, entries, shop = await lived_through(serve)
     assert shop.paid == [5, 7] and len(entries) > 10
-    response = entries[0].run
+    response = entries[0].run_id
     for length in range(1, len(entries) + 1):
         told = recorded(response, [entry.body for entry in entries[:length]])
         again, journal = Shop("fail"), Spy(entries[:length])
@@ -104,7 +104,7 @@ async def test_what_was_decoded_is_not_decoded_again(serve: Any) -> None:
         shop, told = Shop(), recorded("r", [entry.body for entry in entries[:length]])
         logged = sum(len(turn.sampled) for turn in told.turns)
         server = await serve(SCRIPT, shop.tools, Spy(entries[:length]))
-        await server.events(entries[0].run)
+        await server.events(entries[0].run_id)
         assert server.engine.decoded == characters - logged
     assert logged and shop.paid == [] and shop.doubled == 0
 
@@ -116,10 +116,10 @@ async def test_the_audit_log_tells_which_calls_an_earlier_process_made(
     cut = next(i for i, entry in enumerate(entries) if '"result"' in entry.body) + 1
     audit, shop = AuditLog(tmp_path / "audit.jsonl"), Shop("fail")
     server = await serve(SCRIPT, shop.tools, Spy(entries[:cut]), audit=audit)
-    await server.events(entries[0].run)
+    await server.events(entries[0].run_id)
     noted = [json.loads(line) for line in audit.path.read_text().splitlines()]
     known = [each["call"] for each in noted if each.get("earlier")]
-    told = recorded(entries[0].run, [entry.body for entry in entries[:cut]])
+    told = recorded(entries[0].run_id, [entry.body for entry in entries[:cut]])
     assert known == list(told.results) and len(noted) == 3
     audit.close()
 
@@ -128,7 +128,7 @@ async def test_a_client_that_comes_back_sees_no_gap_and_no_repeat(serve: Any) ->
     whole, entries, _ = await lived_through(serve)
     for after in (0, 3, len(whole) // 2, len(whole) - 2):
         server = await serve(SCRIPT, Shop().tools, Spy(entries[:3]))
-        events = plain(await server.events(entries[0].run, after))
+        events = plain(await server.events(entries[0].run_id, after))
         assert events == whole[after + 1 :]
 
 
@@ -137,7 +137,7 @@ async def test_other_cuts_of_the_text_do_not_change_the_events(serve: Any) -> No
     for size in (1, 2, 5, 100):
         engine = LoggingEngine(SCRIPT, model=MODEL, piece_characters=size)
         server = await serve(engine, Shop().tools, Spy(entries))
-        assert plain(await server.events(entries[0].run)) == whole
+        assert plain(await server.events(entries[0].run_id)) == whole
 
 
 async def test_an_unknown_call_is_asked_about_and_runs_again_if_a_person_says_so(
@@ -151,7 +151,7 @@ async def test_an_unknown_call_is_asked_about_and_runs_again_if_a_person_says_so
         (item,) = await _pending(server)
         assert item["tool"] == "pay" and "nobody knows" in item["question"]
         await server.post(f"/v1/pending/{item['id']}", model=None, approve=approve)
-        events = await server.events(entries[0].run)
+        events = await server.events(entries[0].run_id)
         assert events[-1]["type"] == "response.completed"
         assert shop.paid == paid
         text = str(events[-1])
@@ -184,12 +184,12 @@ async def test_a_journal_without_sense_is_skipped_with_a_warning(
 ) -> None:
     _, entries, _ = await lived_through(serve)
     for bad in ("", '["told", [{}]]', "{", '["turn", 5]', '["odd", 1]', '["begin", {}]', "7"):
-        journal = Spy([*entries[:4], Entry(entries[0].run, 4, bad)])
+        journal = Spy([*entries[:4], Entry(entries[0].run_id, 4, bad)])
         server = await serve(SCRIPT, Shop().tools, journal)
         await _empty(journal)
         assert "does not go on" in caplog.text or "is not taken up again" in caplog.text
         with pytest.raises(AssertionError, match="response_not_found"):
-            await server.get(f"/v1/responses/{entries[0].run}")
+            await server.get(f"/v1/responses/{entries[0].run_id}")
         caplog.clear()
 
 
@@ -199,7 +199,7 @@ async def test_a_journal_whose_request_makes_no_sense_stops_no_server(serve: Any
     bodies = {first.body.replace(name, '"odd":') for name in ('"type":', '"content":')}
     assert first.body not in bodies
     for body in bodies:
-        journal = Spy([Entry(first.run, 0, body), *entries[1:4]])
+        journal = Spy([Entry(first.run_id, 0, body), *entries[1:4]])
         await serve(SCRIPT, Shop().tools, journal)
         await _empty(journal)
 
@@ -224,7 +224,7 @@ async def test_a_run_under_which_server_after_server_dies_is_given_up(serve: Any
         half = await killed(serve, half)
     shop, journal = Shop(), Spy(half)
     server = await serve(SCRIPT, shop.tools, journal)
-    events = plain(await server.events(entries[0].run))
+    events = plain(await server.events(entries[0].run_id))
     error = events[-1]["response"]["error"]
     assert error["code"] == "repeated_deaths" and "3 servers died" in error["message"]
     assert told and events[: told - 1] == whole[: told - 1]
@@ -243,7 +243,7 @@ async def test_a_run_whose_servers_are_stopped_goes_on(serve: Any) -> None:
         await server.app.close()
         half += journal.all
     server = await serve(SCRIPT, Shop().tools, Spy(half))
-    assert plain(await server.events(entries[0].run)) == whole
+    assert plain(await server.events(entries[0].run_id)) == whole
 
 
 async def test_deaths_count_only_while_a_run_is_busy_and_does_not_get_on(serve: Any) -> None:
@@ -290,6 +290,6 @@ async def test_a_journal_of_another_run_fails_the_response_clearly(serve: Any) -
     _, entries, _ = await lived_through(serve)
     other = [say("Something else entirely.")]
     server = await serve(other, Shop().tools, Spy(entries))
-    events = await server.events(entries[0].run)
+    events = await server.events(entries[0].run_id)
     assert events[-1]["type"] == "response.failed"
     assert "the journal does not fit the run" in events[-1]["response"]["error"]["message"]

@@ -52,7 +52,7 @@ async def test_a_refused_request_leaves_no_run(serve: Any) -> None:
     engine.may_go_on.set()
     await first
     await until(lambda: journal.count == 0)
-    assert len({entry.run for entry in journal.all}) == 1
+    assert len({entry.run_id for entry in journal.all}) == 1
 
 
 async def test_a_run_that_is_cancelled_twice_leaves_nothing(serve: Any) -> None:

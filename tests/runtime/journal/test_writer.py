@@ -71,7 +71,7 @@ async def test_a_run_goes_on_while_the_journal_fails_and_is_written_later(
     server, gate, task = await held(serve, journal, shop)
     journal.fails = True
     writer = server.app._state.journal
-    writer._runs[journal.all[0].run].streamed(-1)  # something to write
+    writer._runs[journal.all[0].run_id].streamed(-1)  # something to write
     await until(lambda: journal.tries >= 3)
     assert [record.message for record in caplog.records].count(caplog.records[0].message) == 1
     assert "runs go on without a journal" in caplog.text
@@ -120,7 +120,7 @@ async def test_another_server_takes_a_run_over_and_this_one_stops_it(
     journal = Spy()
     here, there = Shop("fail"), Shop("fail")
     server, gate, task = await held(serve, journal, here)
-    response = journal.all[0].run
+    response = journal.all[0].run_id
     journal.leave(server.app._state.journal.owner)  # as if the lease had run out
     other = await serve(SCRIPT, there.tools, journal)
     assert (await other.events(response))[-1]["type"] == "response.completed"
@@ -138,7 +138,7 @@ async def test_another_server_takes_a_run_over_and_this_one_stops_it(
 async def test_what_was_written_survives_a_server_that_is_stopped(serve: Any) -> None:
     journal, shop = Spy(), Shop("fail")
     server, _, task = await held(serve, journal, shop)
-    response = journal.all[0].run
+    response = journal.all[0].run_id
     await server.app.leave()
     await server.app.close()
     with pytest.raises(AssertionError, match="server_stopped"):
@@ -285,9 +285,9 @@ async def test_runs_are_taken_over_although_the_journal_fails_between_them() -> 
     now, later = 0.0, list[Recorded]()
     writer.on_left_behind = later.extend
     found = await writer.start()
-    assert [record.run for record in found] == ["a"]
+    assert [record.run_id for record in found] == ["a"]
     now = 1000.0
     writer.begin("own", {})  # something to write, after which the lease is renewed
     await until(lambda: later)
-    assert [record.run for record in later] == ["b", "c"]
+    assert [record.run_id for record in later] == ["b", "c"]
     await writer.aclose()

@@ -25,7 +25,7 @@ class Watcher:
         async def watch(hang: bool = False) -> str:
             """Watch."""
             self.seen.append(current())
-            session = current().scope.session
+            session = current().scope.session_id
             await current().scope.keep("k", self._make, self._close)
             self.begun.set()
             if hang:
@@ -35,7 +35,7 @@ class Watcher:
         self.tool = watch
 
     async def _make(self) -> str:
-        return current().scope.session
+        return current().scope.session_id
 
     async def _close(self, session: str) -> None:
         self.closed.append(session)
@@ -54,8 +54,8 @@ async def test_a_sessions_runs_share_a_scope_and_differ_in_conversation(watcher)
             first_digest = digest([{"role": "user", "content": "One."}])
             await session.run("Two.")
             assert watcher.closed == []
-        assert len({each.scope.session for each in watcher.seen}) == 1
-        assert watcher.closed == [watcher.seen[0].scope.session]
+        assert len({each.scope.session_id for each in watcher.seen}) == 1
+        assert watcher.closed == [watcher.seen[0].scope.session_id]
         conversations = [each.conversation for each in watcher.seen]
         assert conversations[0] == first_digest
         assert conversations[1] == conversations[2] == digest(session.messages[:5])
@@ -69,7 +69,7 @@ async def test_sessions_have_scopes_of_their_own(watcher):
         await agent.run("Same.")
         await agent.run("Same.")
     first, second = watcher.seen
-    assert first.scope.session != second.scope.session
+    assert first.scope.session_id != second.scope.session_id
     assert first.conversation == second.conversation
     assert len(watcher.closed) == 2
 

@@ -30,7 +30,7 @@ class Keeper:
         self.tool = keep
 
     async def _make(self) -> str:
-        return current().scope.session
+        return current().scope.session_id
 
     async def _close(self, session: str) -> None:
         await asyncio.sleep(0.01)
