@@ -94,8 +94,9 @@ def check_blocks(scheduler: Any) -> None:
     references: Counter[int] = Counter()
     for request_id in scheduler.requests:
         references.update(_blocks_of(scheduler, request_id))
-    for kv in scheduler.parts.manager.paused_kvs.values():
-        references.update(block.block_id for block in kv.detached or ())
+    paused_kvs = scheduler.parts.manager.paused_kvs
+    for kv in paused_kvs.values():
+        references.update(block.block_id for block in paused_kvs.blocks.apart(kv))
     for _, blocks in scheduler.deferred_frees:
         references.update(block.block_id for block in blocks)
     if scheduler.parts.manager.planner is not None:

@@ -222,5 +222,6 @@ class _Choice:
             if short <= 0:
                 return
             self._hopeless = short
-        if step.queue.rules.takes_from_returned(short, request.request_id in paused_kvs, forced):
+        returned = paused_kvs.held_by(request.request_id) is not None
+        if step.queue.rules.takes_from_returned(short, returned, forced):
             self._free += step.reclaim.from_returned(self._ready, short, "admit", request)

@@ -115,7 +115,7 @@ class EngineControl:
             owner = "paused" if request_id in self.pauses.open else owner
             owned[owner] |= real_ids(self.port.blocks_of(request_id))
         for kv in self.paused_kvs.values():
-            owned["paused"] |= real_ids(kv.detached or ())
+            owned["paused"] |= real_ids(self.paused_kvs.blocks.apart(kv))
         if self.planner is not None:
             owned["copying"].update(ids_of(self.planner.blocks_in_flight()))
         owned["fenced"] |= real_ids(self.port.blocks_given_back())

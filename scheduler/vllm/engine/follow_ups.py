@@ -3,7 +3,15 @@
 A client that runs its own tools ends its request at the call and sends a new one with the result.
 The scheduler detects the call in the tokens, without a hint from the client. It prices the blocks
 like those of a paused request. The follow-up is recognised by its prefix, from any client.
+
+Where the prefix cache finds single blocks, the full ones are kept there, and vLLM finds them. In
+other models a request has more than its full blocks, such as a recurrent state at its last token.
+There all of its blocks are kept as they are. The follow-up takes them over if its tokens go on
+where they end, and computes only what is new.
 """
+
+import logging
+from collections.abc import Hashable, Iterable, Sequence
 
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
@@ -18,11 +26,16 @@ from caesura.scheduler.vllm.engine.port.requests import (
     computed_tokens,
     has_stopped,
     is_not_admitted,
+    may_reuse,
 )
 from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKV
 from caesura.scheduler.vllm.engine.sessions.session import Clock, SessionState
 from caesura.scheduler.vllm.engine.sessions.sessions import Sessions
-from caesura.scheduler.vllm.engine.swap.host import Key
+
+logger = logging.getLogger(__name__)
+
+MARK_TOKENS = 32
+"""Distance of the places at which the tokens of requests are compared by a hash."""
 
 
 class FollowUps:
@@ -45,10 +58,16 @@ class FollowUps:
         self._sessions = sessions
         self._detector = detector
         self._clock = clock
-        self.enabled = seconds > 0 and port.single_blocks_findable
-        """Whether KV is retained, which needs the prefix cache to find it again."""
-        self._by_key: dict[Key, PausedKV] = {}
+        obstacle = _obstacle(port)
+        self._whole = not port.single_blocks_findable
+        """Whether all blocks of a request are kept, for its follow-up to take over."""
+        self.enabled = seconds > 0 and obstacle is None
+        if seconds > 0 and obstacle is not None:
+            logger.warning("KV is not kept for the follow-ups of clients' calls: %s", obstacle)
+        self._by_key: dict[Hashable, PausedKV] = {}
         self._expected: dict[str, PausedKV] = {}
+
+    # -- the end of a request --------------------------------------------------------------------
 
     def finished(self, request: Request, watch: Watch | None) -> bool:
         """Retain the KV of a request about to be freed; return whether its session may continue."""
@@ -76,25 +95,35 @@ class FollowUps:
         return self._detector.called(request, watch)
 
     def _retain(self, request: Request, tool: str | None, session: SessionState) -> None:
-        manager, blocks = self._manager, self._findable_blocks(request)
-        if not blocks:
+        blocks = [] if self._whole else self._findable_blocks(request)
+        tokens = len(blocks) * self._port.block_size
+        if self._whole:
+            tokens = self._port.settled_tokens(request) or 0
+        if tokens < 1:
             return
-        now, tokens = self._clock(), len(blocks) * self._port.block_size
-        kv = manager.open(request, None, tokens, now, tool, session)
-        # The blocks are counted now, while only the request holds them, before it frees them.
-        kv.detached = blocks
-        manager.note(kv, kv.since)
-        self._paused_kvs.blocks.reference(kv)
+        now, paused_kvs = self._clock(), self._paused_kvs
+        kv = self._manager.open(request, None, tokens, now, tool, session)
+        if self._whole:
+            paused_kvs.blocks.keep(kv)
+            self._manager.note(kv, kv.since)
+        else:
+            # They are counted now, while only the request holds them, before it frees them.
+            kv.detached = blocks
+            self._manager.note(kv, kv.since)
+            paused_kvs.blocks.reference(kv)
         self._list(kv)
 
     def _take_over(self, request: Request, kv: PausedKV) -> None:
-        """Retain the KV of a paused request, as far as the prefix cache can find it."""
+        """Retain the KV of a paused request, as far as a follow-up can use it."""
         if kv.detached is None:
-            blocks = self._findable_blocks(request)
-            if blocks:
-                kv.detached = blocks
-                self._paused_kvs.blocks.reference(kv)
-        if kv.detached:
+            if self._whole:
+                self._paused_kvs.blocks.keep(kv)
+            else:
+                blocks = self._findable_blocks(request)
+                if blocks:
+                    kv.detached = blocks
+                    self._paused_kvs.blocks.reference(kv)
+        if kv.detached or kv.kept_as is not None:
             self._paused_kvs.retain(kv)
             self._list(kv)
 
@@ -107,29 +136,64 @@ class FollowUps:
 
     def _list(self, kv: PausedKV) -> None:
         """Index retained KV by the prefixes that identify its follow-up."""
-        full = min(len(kv.keys), len(kv.detached or ()))
+        prompt, keys = kv.request.num_prompt_tokens, list[Hashable](kv.keys)
+        if self._whole:
+            keys = _marks(kv.request.all_token_ids[: kv.context_tokens])
+            full, in_prompt = len(keys), prompt // MARK_TOKENS
+        else:
+            full = min(len(keys), len(kv.detached or ()))
+            in_prompt = prompt // self._port.block_size
         # A client that renders the conversation again may change the last turn, so the prompt
         # identifies the follow-up too.
-        prompt = min(kv.request.num_prompt_tokens // self._port.block_size, full)
-        for place in {full, prompt} - {0}:
-            self._by_key[kv.keys[place - 1]] = kv
+        for place in {full, min(in_prompt, full)} - {0}:
+            self._by_key[keys[place - 1]] = kv
 
-    def arrived(self, request: Request) -> None:
-        """Assign retained KV to a new request, if it follows the KV's request."""
+    # -- the follow-up ---------------------------------------------------------------------------
+
+    def arrives(self, request: Request) -> None:
+        """Assign retained KV to a request about to be added, if it follows the KV's request.
+
+        All blocks of a request change hands now, so that vLLM queues the follow-up among those
+        that hold KV.
+        """
         if not self._by_key:
             return
-        for key in reversed(request.block_hashes):
+        keys = _marks(request.all_token_ids) if self._whole else request.block_hashes
+        for kv in self._found(keys):
+            if kv.follow_up is not None or not _follows(request, kv):
+                continue
+            kv.follow_up = request.request_id
+            self._expected[request.request_id] = kv
+            if kv.kept_as is not None and self._extends(request, kv):
+                self._paused_kvs.adopt(kv, request)
+            return
+
+    def _found(self, keys: Sequence[Hashable]) -> Iterable[PausedKV]:
+        """Yield the KV that is listed under some of the keys, the longest prefix first."""
+        for key in reversed(keys):
             kv = self._by_key.get(key)
-            if kv is not None and kv.follow_up is None and _follows(request, kv):
-                if kv.key not in self._paused_kvs:
-                    self._unlist(kv)
-                    continue
-                kv.follow_up = request.request_id
-                self._expected[request.request_id] = kv
-                now = self._clock()
-                self._manager.returned(kv, now)
-                self._sessions.follows(request, kv.session, kv.tool, now)
-                return
+            if kv is None:
+                continue
+            if kv.key in self._paused_kvs:
+                yield kv
+            else:
+                self._unlist(kv)
+
+    def _extends(self, request: Request, kv: PausedKV) -> bool:
+        """Return whether the blocks of KV are those of the first tokens of a longer request."""
+        tokens = kv.context_tokens
+        if self._port.is_paused() or request.num_tokens <= tokens:
+            return False
+        same = request.all_token_ids[:tokens] == kv.request.all_token_ids[:tokens]
+        return same and may_reuse(request, kv.request)
+
+    def arrived(self, request: Request) -> None:
+        """Continue the session of the KV that was assigned to a request, which now is queued."""
+        kv = self._expected.get(request.request_id)
+        if kv is not None:
+            now = self._clock()
+            self._manager.returned(kv, now)
+            self._sessions.follows(request, kv.session, kv.tool, now)
 
     def followed(self, request_id: str) -> PausedKV | None:
         """Return the KV retained for a follow-up that has not run yet, or None."""
@@ -144,13 +208,18 @@ class FollowUps:
                 if request is not None:
                     scheduled = output.num_scheduled_tokens.get(request_id, 0)
                     computed = computed_tokens(request) - scheduled
-                    shared = kv.shared_blocks(request) * self._port.block_size
-                    kv.lost_tokens = max(0, shared - computed)
+                    kv.lost_tokens = max(0, self._shared(kv, request) - computed)
                 self._close(kv)
         if len(self._by_key) > 2 * len(self._paused_kvs) + 64:
             for kv in list(self._by_key.values()):
                 if kv.key not in self._paused_kvs:
                     self._unlist(kv)
+
+    def _shared(self, kv: PausedKV, request: Request) -> int:
+        """Return how many tokens of the KV's context its follow-up has as well."""
+        if kv.adopter is not None:
+            return kv.context_tokens
+        return kv.shared_blocks(request) * self._port.block_size
 
     def at_rest(self) -> None:
         """Forget every retained request, while nobody's KV is retained."""
@@ -166,6 +235,29 @@ class FollowUps:
             del self._by_key[key]
 
 
+def _obstacle(port: EngineState) -> str | None:
+    """Return why the KV of a finished request cannot be used by its follow-up, or None."""
+    if port.single_blocks_findable:
+        return None
+    if port.plain_layout:
+        return "prefix caching is off"
+    if not port.blocks_change_hands:
+        return "the model's KV cache has groups of a kind that is not known here"
+    if port.stop_spoils_kv:
+        return "the recurrent state of a request that stops may hold tokens behind its end"
+    return None
+
+
 def _follows(request: Request, kv: PausedKV) -> bool:
     """Return whether the request is longer than the prompt, so not the same prompt repeated."""
     return request.num_tokens > kv.request.num_prompt_tokens
+
+
+def _marks(tokens: Sequence[int]) -> list[Hashable]:
+    """Return a hash of the tokens up to each multiple of `MARK_TOKENS`."""
+    marks: list[Hashable] = []
+    mark = 0
+    for end in range(MARK_TOKENS, len(tokens) + 1, MARK_TOKENS):
+        mark = hash((mark, *tokens[end - MARK_TOKENS : end]))
+        marks.append(mark)
+    return marks

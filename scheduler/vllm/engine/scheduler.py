@@ -55,6 +55,8 @@ class PausingScheduler(Scheduler):
             return
         if known:
             parts.grammars.arrived(request)
+        else:
+            parts.follow_ups.arrives(request)
         super().add_request(request)
         if known:
             return

@@ -10,6 +10,8 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from vllm.v1.request import Request
+
 from caesura.intercept.kv.states import State, Step
 from caesura.scheduler.vllm.engine.port import Block, EngineState
 from caesura.scheduler.vllm.engine.port.blocks import owned_alone, referenced_once
@@ -37,11 +39,17 @@ class PausedBlocks:
 
     def of(self, kv: PausedKV) -> Sequence[Block]:
         """Return the resident blocks, from the first to the last."""
-        if kv.detached is not None:
-            return kv.detached
+        if kv.detached is not None or kv.kept_as is not None:
+            return self.apart(kv)
+        if kv.adopter is not None:
+            return self._port.blocks_of(kv.adopter.request_id)
         if kv.pause is None or not kv.pause.held:
             return ()
         return self._port.blocks_of(kv.key)
+
+    def apart(self, kv: PausedKV) -> Sequence[Block]:
+        """Return the resident blocks that no request holds."""
+        return kv.detached or (self._port.blocks_of(kv.kept_as) if kv.kept_as is not None else ())
 
     def count(self, kv: PausedKV) -> None:
         """Count the resident and the copied blocks again."""
@@ -70,6 +78,8 @@ class PausedBlocks:
         They are free at once, unless a step in flight may still use them.
         """
         freed = 0
+        if kv.kept_as is not None or kv.adopter is not None:
+            return self._release_whole(kv)
         if kv.detached is None:
             freed = self._detach(kv, keep_any=blocks < kv.resident)
         kept = kv.detached
@@ -84,8 +94,22 @@ class PausedBlocks:
         kv.stale = True
         return freed
 
+    def _release_whole(self, kv: PausedKV) -> int:
+        """Release all blocks of a finished request; return how many became free."""
+        freed = kv.resident
+        if kv.adopter is not None:
+            self._port.detach(kv.adopter, None)
+        self.give_up(kv)
+        kv.detached, kv.stale = [], True
+        return freed
+
     def give_up(self, kv: PausedKV) -> None:
-        """Release the detached blocks, which the request now holds or no request will use."""
+        """Release the blocks held here, which the request now holds or no request will use."""
+        kv.adopter = None
+        if kv.kept_as is not None:
+            name, kv.kept_as = kv.kept_as, None
+            kv.stale = True
+            self._port.give_back_kept(name, kv.request)
         if kv.detached:
             blocks, kv.detached = kv.detached, []
             kv.stale = True
@@ -102,6 +126,17 @@ class PausedBlocks:
         keep = len(kv.keys) if self.findable and keep_any else None
         kv.detached, freed = self._port.detach(kv.request, keep)
         return freed if keep is not None else kv.resident
+
+    def keep(self, kv: PausedKV) -> None:
+        """Keep all blocks of a request that is about to be freed."""
+        kv.kept_as, kv.stale = self._port.keep(kv.request), True
+
+    def adopt(self, kv: PausedKV, follow_up: Request) -> None:
+        """Give the kept blocks to a follow-up that is about to be added, which extends them."""
+        assert kv.kept_as is not None
+        name, kv.kept_as = kv.kept_as, None
+        kv.adopter, kv.stale = follow_up, True
+        self._port.adopt(name, follow_up, kv.context_tokens)
 
     def reference(self, kv: PausedKV) -> None:
         """Reference the blocks of a request that is about to be freed."""
@@ -140,6 +175,8 @@ class PausedKVs:
         """Those whose tools have returned."""
         self.retained: dict[str, PausedKV] = {}
         """Those of finished requests."""
+        self._adopted: dict[str, PausedKV] = {}
+        """Those whose blocks a waiting follow-up holds, by its id."""
         self._expiring: OrderedDict[str, PausedKV] = OrderedDict()
         self._uncopied: dict[str, PausedKV] = {}
         self._begun = 0
@@ -196,6 +233,16 @@ class PausedKVs:
         self.retained[kv.key] = kv
         self.outdate(kv)
 
+    def adopt(self, kv: PausedKV, follow_up: Request) -> None:
+        """Give the kept blocks of KV to its follow-up, which is about to be added."""
+        self.blocks.adopt(kv, follow_up)
+        self._adopted[follow_up.request_id] = kv
+        self.outdate(kv)
+
+    def held_by(self, request_id: str) -> PausedKV | None:
+        """Return the KV that a waiting request holds, its own or that of the one it follows."""
+        return self._all.get(request_id) or self._adopted.get(request_id)
+
     def remove(self, kv: PausedKV) -> None:
         """Remove KV at the end of its pause, and give up the blocks that are referenced here."""
         del self._all[kv.key]
@@ -205,6 +252,8 @@ class PausedKVs:
         counts.partial -= kv.partial
         for some in (self.holding, self.returned, self.retained, self._expiring, self._uncopied):
             some.pop(kv.key, None)
+        if kv.follow_up is not None:
+            self._adopted.pop(kv.follow_up, None)
         self.blocks.give_up(kv)
 
     # -- counts ----------------------------------------------------------------------------------

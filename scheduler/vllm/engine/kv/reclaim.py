@@ -59,7 +59,7 @@ class Reclaimer:
         for request in reversed(ready):
             if freed >= blocks or request is spare:
                 break
-            kv = self._paused_kvs.get(request.request_id)
+            kv = self._paused_kvs.held_by(request.request_id)
             if kv is not None and kv.returned:
                 freed += manager.release(kv, min(blocks - freed, kv.resident), now, why)
         return self._at_once(freed)

@@ -1,19 +1,37 @@
 """Blocks of KV cache, their references, and the number of free blocks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_utils import KVCacheBlock
 from vllm.v1.kv_cache_interface import (
+    ChunkedLocalAttentionSpec,
+    FullAttentionSpec,
     KVCacheConfig,
     KVCacheSpec,
     MambaSpec,
+    MLAAttentionSpec,
+    SlidingWindowMLASpec,
+    SlidingWindowSpec,
     UniformTypeKVCacheSpecs,
 )
 
 Block: TypeAlias = KVCacheBlock
 """One block on the device. Code outside this folder only passes it on."""
+
+OF_ONE_REQUEST = (
+    FullAttentionSpec,
+    MLAAttentionSpec,
+    SlidingWindowSpec,
+    SlidingWindowMLASpec,
+    ChunkedLocalAttentionSpec,
+    MambaSpec,
+)
+"""Specs of groups whose blocks are all that a request holds there.
+
+Of others, a part of vLLM's beside its KV cache managers knows the request too.
+"""
 
 
 class Blocks:
@@ -73,13 +91,19 @@ def has_recurrent_state(config: KVCacheConfig) -> bool:
 
     A step overwrites such a state, while other layers write the KV of each token to its own place.
     """
-    return any(
-        isinstance(spec, MambaSpec)
-        for group in config.kv_cache_groups
-        for spec in _specs_in(group.kv_cache_spec)
-    )
+    return any(isinstance(spec, MambaSpec) for spec in _specs_in(config))
 
 
-def _specs_in(spec: KVCacheSpec) -> Iterable[KVCacheSpec]:
-    """Return the specs of a group's layers."""
-    return spec.kv_cache_specs.values() if isinstance(spec, UniformTypeKVCacheSpecs) else (spec,)
+def can_change_hands(config: KVCacheConfig) -> bool:
+    """Return whether a request can take over the blocks of another one, in every group."""
+    return all(type(spec) in OF_ONE_REQUEST for spec in _specs_in(config))
+
+
+def _specs_in(config: KVCacheConfig) -> Iterator[KVCacheSpec]:
+    """Yield the specs of all groups' layers."""
+    for group in config.kv_cache_groups:
+        spec = group.kv_cache_spec
+        if isinstance(spec, UniformTypeKVCacheSpecs):
+            yield from spec.kv_cache_specs.values()
+        else:
+            yield spec

@@ -39,8 +39,12 @@ class EngineState(Protocol):
     blocks: Blocks
     block_size: int
     """Tokens in a block."""
+    plain_layout: bool
+    """Whether each token has its place in one KV cache group, and there is no recurrent state."""
     single_blocks_findable: bool
-    """Whether single blocks can be released and others found: one cached KV cache group."""
+    """Whether single blocks can be released and others found: a plain layout that is cached."""
+    blocks_change_hands: bool
+    """Whether a new request can take over the blocks of one that has finished."""
     stop_spoils_kv: bool
     """Whether the KV of a request that stops may hold more tokens than count as computed.
 
@@ -262,6 +266,30 @@ class EngineState(Protocol):
 
     def blocks_given_back(self) -> Sequence[Block]:
         """Return the blocks that will be freed when the steps in flight have ended."""
+        ...
+
+    # -- blocks that change hands ----------------------------------------------------------------
+
+    def settled_tokens(self, request: Request) -> int | None:
+        """Return how many tokens the blocks of a request that has stopped hold.
+
+        It is None where that is not certain (`stop_spoils_kv`).
+        """
+        ...
+
+    def keep(self, request: Request) -> str:
+        """Keep the blocks of a request that is about to be freed; return the name they are under.
+
+        `blocks_of` takes this name, as if it were a request's id.
+        """
+        ...
+
+    def give_back_kept(self, name: str, request: Request) -> None:
+        """Drop the references to blocks that were kept of a request, as `give_back` does."""
+        ...
+
+    def adopt(self, name: str, request: Request, tokens: int) -> None:
+        """Give kept blocks, of the first `tokens` tokens, to a request about to be added."""
         ...
 
     # -- pauses ----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from vllm.multimodal.inputs import MultiModalFeatureSpec
 from vllm.v1.request import Request, RequestStatus
 
 from caesura.scheduler.vllm.wire import REPLAYED_KEY
@@ -76,6 +77,33 @@ def takes_chunks(request: Request) -> bool:
 def has_next_chunk(request: Request) -> bool:
     """Return whether a session's next chunk has arrived before its turn ended."""
     return bool(request.streaming_queue)
+
+
+def may_reuse(request: Request, other: Request) -> bool:
+    """Return whether the KV of equal tokens at the begin of two requests is the same.
+
+    As for vLLM's prefix cache, the adapter, the salt, and the pictures and sounds must be the same
+    too. Embeddings are not compared.
+    """
+    if request.skip_reading_prefix_cache or request.prompt_embeds is not None:
+        return False
+    if other.prompt_embeds is not None or request.cache_salt != other.cache_salt:
+        return False
+    media = [_place(one) for one in other.mm_features]
+    return (
+        _adapter(request) == _adapter(other)
+        and [_place(one) for one in request.mm_features[: len(media)]] == media
+    )
+
+
+def _adapter(request: Request) -> tuple[str, str] | None:
+    lora = request.lora_request
+    return (lora.lora_name, lora.lora_path) if lora is not None else None
+
+
+def _place(feature: MultiModalFeatureSpec) -> tuple[str, int, int]:
+    position = feature.mm_position
+    return feature.identifier, position.offset, position.length
 
 
 def replayed_tokens(request: Request) -> Sequence[int]:

@@ -15,6 +15,7 @@ from vllm.v1.request import Request, RequestStatus
 from caesura.scheduler.vllm.engine.port.blocks import (
     Block,
     Blocks,
+    can_change_hands,
     has_recurrent_state,
     owned_alone,
 )
@@ -100,9 +101,12 @@ class EngineState032(EngineState):
         self._parked = Parked()
         self.blocks = Blocks(self._manager.block_pool)
         self.block_size: int = scheduler.block_size
-        self.single_blocks_findable = bool(self._manager.enable_caching) and self._groups == 1
+        recurrent = has_recurrent_state(scheduler.kv_cache_config)
+        self.plain_layout = self._groups == 1 and not recurrent
+        self.single_blocks_findable = bool(self._manager.enable_caching) and self.plain_layout
+        self.blocks_change_hands = can_change_hands(scheduler.kv_cache_config)
         runs_ahead = isinstance(scheduler, AsyncScheduler) or scheduler.num_spec_tokens > 0
-        self.stop_spoils_kv = runs_ahead and has_recurrent_state(scheduler.kv_cache_config)
+        self.stop_spoils_kv = runs_ahead and recurrent
         self.max_context_tokens: int = scheduler.max_model_len
         self.max_running: int = scheduler.max_num_running_reqs
 
@@ -434,6 +438,45 @@ class EngineState032(EngineState):
 
     def blocks_given_back(self) -> Sequence[Block]:
         return [block for _, blocks in self._scheduler.deferred_frees for block in blocks]
+
+    # -- blocks that change hands ----------------------------------------------------------------
+
+    def settled_tokens(self, request: Request) -> int | None:
+        if self.stop_spoils_kv:
+            return None
+        frontier = request.num_computed_tokens - request.num_output_placeholders
+        return min(frontier, request.num_tokens - 1)
+
+    def keep(self, request: Request) -> str:
+        name = f"{request.request_id} (kept)"
+        self._rename(request.request_id, name)
+        return name
+
+    def give_back_kept(self, name: str, request: Request) -> None:
+        self.give_back(request, self._manager.coordinator.pop_blocks_for_free(name))
+
+    def adopt(self, name: str, request: Request, tokens: int) -> None:
+        self._rename(name, request.request_id)
+        request.num_computed_tokens = tokens
+        if request.prefill_stats is not None:
+            request.prefill_stats.set(
+                num_prompt_tokens=request.num_prompt_tokens,
+                num_local_cached_tokens=tokens,
+                num_external_cached_tokens=0,
+            )
+
+    def _rename(self, old: str, new: str) -> None:
+        """Let vLLM's KV cache managers know what they have of one request under another id.
+
+        Each keeps it in dictionaries and sets by request id, which differ by kind and release.
+        """
+        for manager in self._manager.coordinator.single_type_managers:
+            for kept in vars(manager).values():
+                if isinstance(kept, dict) and old in kept:
+                    kept[new] = kept.pop(old)
+                elif isinstance(kept, set) and old in kept:
+                    kept.remove(old)
+                    kept.add(new)
 
     # -- pauses ----------------------------------------------------------------------------------
 

@@ -49,7 +49,9 @@ class PausedKV:
     """The KV cache of a paused request, or of a finished one (`pause` is None).
 
     `keys` identify the content of its full blocks. `detached` are the front blocks referenced here;
-    it is None while the request itself holds them. `resident`, `uncopied` and `missing` have the
+    it is None while the request itself holds them. Of a finished request, whose blocks cannot be
+    found one by one, all are held under the name `kept_as`, until its follow-up `adopter` takes
+    them over. `resident`, `uncopied` and `missing` have the
     meaning of `PausedKVView`. `present` includes shared blocks. `copied` is the number of confirmed
     copies among `keys`. `covered` is the number of last resident full blocks with copies, without a
     gap. `partial`: the last block of the request, which holds all of them, is partly filled.
@@ -71,6 +73,8 @@ class PausedKV:
     context_tokens: int
     ends_next: float = 0.0
     detached: list[Block] | None = None
+    kept_as: str | None = None
+    adopter: Request | None = None
     returned: bool = False
     returned_at: float = 0.0
     follow_up: str | None = None
