@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from caesura.tools.net import HttpClient, Reply, checked_url, is_public
+from caesura.tools.net import HttpClient, Outgoing, Reply, checked_url, is_public
 from caesura.tools.services import Services, SetupError
 
 MAX_BYTES = 96 * 2**20
@@ -35,17 +35,20 @@ class Endpoint:
         )
         services.at_end(self._client.aclose)
 
-    async def post_json(self, path: str, body: Any) -> Any:
+    async def json(self, path: str, body: Any) -> Any:
         """Return the JSON answer to a JSON body. Raises HttpError."""
-        return await self._client.post_json(self._url + path, body, headers=self._headers)
+        return await self._client.json(self._post(path, body))
 
-    async def post_bytes(self, path: str, body: Any) -> Reply:
+    async def file(self, path: str, body: Any) -> Reply:
         """Return the file that answers a JSON body. Raises HttpError."""
-        return await self._client.post_bytes(self._url + path, body, headers=self._headers)
+        return await self._client.file(self._post(path, body))
 
-    async def get_bytes(self, url: str) -> Reply:
+    async def file_at(self, url: str) -> Reply:
         """Return the file at a URL from an answer; the key is not sent. Raises HttpError."""
-        return await self._client.get_bytes(url)
+        return await self._client.file(Outgoing(url))
+
+    def _post(self, path: str, body: Any) -> Outgoing:
+        return Outgoing(self._url + path, headers=self._headers, body=body)
 
 
 def service_url(tool: str, url: str | None, *, allow_private: bool) -> str:

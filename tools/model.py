@@ -23,7 +23,7 @@ from pydantic import Field, ValidationError
 from caesura.tools.context import CallContext, current
 from caesura.tools.endpoint import key_headers, service_url
 from caesura.tools.errors import ToolError
-from caesura.tools.net import HttpClient, HttpError
+from caesura.tools.net import HttpClient, HttpError, Outgoing
 from caesura.tools.services import Services, SetupError, ToolSettings, settings_sentence
 from caesura.tools.tool import Tool
 
@@ -92,17 +92,16 @@ class ModelServer:
         system = [{"role": "system", "content": asked.system}] if asked.system else []
         messages = [*system, {"role": "user", "content": question}]
         body = {**asked.fields, "messages": messages, "stream": False}
-        url = f"{asked.url}/chat/completions"
-        return _text_of(await self._client.post_json(url, body, headers=asked.headers))
+        request = Outgoing(f"{asked.url}/chat/completions", headers=asked.headers, body=body)
+        return _text_of(await self._client.json(request))
 
     async def load(self) -> int | None:
         """Return how many requests its engine runs or queues; None if that cannot be read."""
         asked = self._asked
-        root = asked.url.removesuffix("/v1")
+        url = f"{asked.url.removesuffix('/v1')}/metrics"
+        request = Outgoing(url, headers=asked.headers, accept=("text/plain",))
         try:
-            reply = await self._metrics.get_bytes(
-                f"{root}/metrics", headers=asked.headers, accept=("text/plain",)
-            )
+            reply = await self._metrics.file(request)
         except HttpError:
             return None
         return load_in(reply.data.decode(errors="replace"), str(asked.fields["model"]))

@@ -16,7 +16,7 @@ import time
 import zlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any, NoReturn
@@ -290,6 +290,21 @@ class Reply:
     """In lower case and without parameters: `image/png`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A request to a server: a GET or, with a body, a POST."""
+
+    url: str
+    params: Mapping[str, str] = field(default_factory=dict)
+    """Added to the URL's query."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Sent to the URL's own origin only, so that a redirect never carries a key elsewhere."""
+    body: Any = None
+    """The JSON value to send, unless it is None."""
+    accept: tuple[str, ...] = ()
+    """The accepted media types, such as "image/png", "image/*" or "+json"; empty: any."""
+
+
 class HttpClient:
     """Requests JSON and files from servers.
 
@@ -316,74 +331,29 @@ class HttpClient:
         self._session: ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop
 
-    async def get_json(
-        self,
-        url: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Any:
-        """Return the JSON value at a URL.
+    async def json(self, request: Outgoing) -> Any:
+        """Return the JSON value that answers a request. Raises HttpRefused and HttpUnavailable."""
+        reply = await self.file(replace(request, accept=JSON_TYPES))
+        return await parse_json(reply.data, _checked(request.url).host)
 
-        params: added to the URL's query. headers: sent to the URL's own origin only, so that a
-        redirect never carries a key elsewhere. Raises HttpRefused and HttpUnavailable.
+    async def file(self, request: Outgoing) -> Reply:
+        """Return the file that answers a request; redirects of a body are refused.
+
+        Raises as `json`.
         """
-        host = _checked(url).host
-        reply = await self.get_bytes(url, params=params, headers=headers, accept=JSON_TYPES)
-        return await parse_json(reply.data, host)
-
-    async def post_json(
-        self, url: str, body: Any, *, headers: Mapping[str, str] | None = None
-    ) -> Any:
-        """Return the JSON answer to a JSON body; redirects are refused. Raises as `get_json`."""
-        host = _checked(url).host
-        reply = await self.post_bytes(url, body, headers=headers, accept=JSON_TYPES)
-        return await parse_json(reply.data, host)
-
-    async def get_bytes(
-        self,
-        url: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        accept: tuple[str, ...] = (),
-    ) -> Reply:
-        """Return the file at a URL.
-
-        accept: the accepted media types, such as "image/png", "image/*" or "+json"; empty: any.
-        Raises as `get_json`.
-        """
-        address = _checked(url)
-        if params:
-            address = address.extend_query(params)
+        address = _checked(request.url).extend_query(request.params)
         async with self._in_time(address):
             for _ in range(MAX_REDIRECTS + 1):
-                async with self._answer("GET", address, headers or {}, accept) as answer:
+                async with self._answer(address, request) as answer:
                     target = _target(answer)
                     if target is None:
-                        return await self._reply(answer, accept)
+                        return await self._reply(answer, request.accept)
+                if request.body is not None:
+                    raise HttpRefused(f"{address.host} redirects a POST; configure the new address")
                 if target.origin() != address.origin():
-                    headers = None
+                    request = replace(request, headers={})
                 address = target
         raise HttpRefused(f"{address.host} redirected more than {MAX_REDIRECTS} times")
-
-    async def post_bytes(
-        self,
-        url: str,
-        body: Any,
-        *,
-        headers: Mapping[str, str] | None = None,
-        accept: tuple[str, ...] = (),
-    ) -> Reply:
-        """Return the file that answers a JSON body; redirects are refused. Raises as `get_json`."""
-        address = _checked(url)
-        async with (
-            self._in_time(address),
-            self._answer("POST", address, headers or {}, accept, body) as answer,
-        ):
-            if _target(answer) is not None:
-                raise HttpRefused(f"{address.host} redirects a POST; configure the new address")
-            return await self._reply(answer, accept)
 
     async def aclose(self) -> None:
         """Close the connections. May be called twice."""
@@ -402,19 +372,13 @@ class HttpClient:
             raise HttpUnavailable(message) from None
 
     @asynccontextmanager
-    async def _answer(
-        self,
-        method: str,
-        address: URL,
-        headers: Mapping[str, str],
-        accept: tuple[str, ...],
-        body: Any = None,
-    ) -> AsyncIterator[ClientResponse]:
+    async def _answer(self, address: URL, request: Outgoing) -> AsyncIterator[ClientResponse]:
         """Yield the answer to one request, without following redirects."""
-        said = {"Accept": _accept_header(accept), **trace_headers(), **headers}
+        said = {"Accept": _accept_header(request.accept), **trace_headers(), **request.headers}
+        method = "GET" if request.body is None else "POST"
         try:
             async with (await self._opened()).request(
-                method, address, headers=said, json=body, allow_redirects=False
+                method, address, headers=said, json=request.body, allow_redirects=False
             ) as answer:
                 yield answer
         except UnicodeError:  # from the resolver: an empty or overlong label

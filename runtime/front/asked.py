@@ -7,7 +7,10 @@ first answer names the session, and every router finds the same name in every la
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+
+from starlette.datastructures import Headers
 
 from caesura.runtime.server.http.returning import SERVER, SESSION_HEADERS
 from caesura.scheduler.policy.routing import Asked
@@ -22,13 +25,25 @@ STORED = ("responses", "conversations")
 """Parts of a path behind which an id stands, as in `/v1/responses/ID`."""
 
 
-def asked_of(path: str, headers: Mapping[str, str], body: bytes) -> Asked:
-    """Return what a request tells; a body that is no JSON object tells nothing.
+def headers_of(message: Mapping[str, Any]) -> Headers:
+    """Return the headers of a request's scope, or of the message with which an answer starts."""
+    pairs = message.get("headers", ())
+    return Headers(raw=[(bytes(name).lower(), bytes(text)) for name, text in pairs])
 
-    `headers` has its names in lower case.
+
+def asked_in(scope: Mapping[str, Any], body: bytes) -> Asked:
+    """Return what an HTTP request tells."""
+    headers = headers_of(scope)
+    session = next(filter(None, map(headers.get, SESSION_HEADERS)), "")
+    return replace(asked_of(scope["path"], body, session), server=headers.get(SERVER, ""))
+
+
+def asked_of(path: str, body: bytes, named: str = "") -> Asked:
+    """Return what a request tells, of the session that it may have `named` beside its body.
+
+    A body that is no JSON object tells nothing.
     """
     data = _object(body)
-    named = next(filter(None, (headers.get(name.lower()) for name in SESSION_HEADERS)), "")
     continues = _id_in(path) or _text_of(data, "previous_response_id") or _conversation(data)
     first, follows = _first_prompt(data)
     return Asked(
@@ -36,7 +51,6 @@ def asked_of(path: str, headers: Mapping[str, str], body: bytes) -> Asked:
         turn=int(follows),
         prefixes=tuple(_blocks("".join(first))),
         continues=continues,
-        server=headers.get(SERVER.lower(), ""),
     )
 
 

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -11,7 +11,7 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from starlette.types import Message, Receive, Scope, Send
 
-from caesura.runtime.front.asked import asked_of
+from caesura.runtime.front.asked import asked_in, headers_of
 from caesura.runtime.front.forwarded import Forwarded, plain_scope
 from caesura.runtime.server.http.returning import ANSWER, SERVER
 from caesura.runtime.server.responses.ids import CONVERSATION, RESPONSE
@@ -73,19 +73,20 @@ class Front:
             async for messages in answer:
                 for message in messages:
                     if message["type"] == "http.response.start":
-                        self._learn(_headers(message))
+                        self._learn(message)
                     yield message
         finally:
             answer.cancel()
 
     def _asked(self, scope: Scope, body: bytes) -> Asked:
-        asked = asked_of(scope["path"], _headers(scope), body)
+        asked = asked_in(scope, body)
         server = asked.server or self._answers.get(asked.continues)
         return replace(asked, server=server)
 
-    def _learn(self, headers: Mapping[str, str]) -> None:
+    def _learn(self, start: Message) -> None:
         """Remember which server made the answer that later requests may name."""
-        answer, server = headers.get(ANSWER.lower()), headers.get(SERVER.lower())
+        headers = headers_of(start)
+        answer, server = headers.get(ANSWER), headers.get(SERVER)
         if answer and server and answer.startswith(NAMED_LATER):
             self._answers.put(answer, server)
 
@@ -100,11 +101,6 @@ class Front:
                 return None
             if not message.get("more_body", False):
                 return b"".join(pieces)
-
-
-def _headers(message: Mapping[str, Any]) -> dict[str, str]:
-    pairs = message.get("headers", ())
-    return {bytes(k).decode("latin-1").lower(): bytes(v).decode("latin-1") for k, v in pairs}
 
 
 async def _refuse(send: Send, status: int, message: str, code: str | None = None) -> None:

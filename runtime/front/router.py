@@ -12,7 +12,6 @@ from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, R
 
 from caesura.runtime.front.asked import asked_of
 from caesura.runtime.front.forwarded import Forwarded
-from caesura.runtime.server.http.returning import SESSION_HEADERS
 from caesura.scheduler.policy.homes import Bounds, Homes
 from caesura.scheduler.policy.routing import Asked, Load
 
@@ -85,13 +84,13 @@ def asked_by(pending: PendingRequest) -> Asked:
 
 def _asked_of_call(pending: PendingRequest) -> Asked:
     """Return what a call of Ray Serve LLM tells, whose argument has fields `messages` or so."""
-    named = {SESSION_HEADERS[-1].lower(): pending.metadata.session_id}
+    named = pending.metadata.session_id
     for each in pending.args:
         for name in PROMPTS:
             if value := getattr(each, name, None):
                 body = json.dumps({name: value}, default=_as_data).encode()
-                return asked_of("", named, body)
-    return asked_of("", named, b"")
+                return asked_of("", body, named)
+    return asked_of("", b"", named)
 
 
 def _as_data(value: Any) -> Any:

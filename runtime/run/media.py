@@ -23,7 +23,7 @@ from caesura.scheduler.messages import (
     parts_of,
 )
 from caesura.tools.artifacts import Artifact
-from caesura.tools.net import HttpClient, HttpError
+from caesura.tools.net import HttpClient, HttpError, Outgoing
 
 TEXTS = ("text", "refusal")
 """Parts that are text; a refusal is an assistant's text, as OpenAI's models say."""
@@ -174,7 +174,7 @@ class MediaFetcher:
         _check_address(url, path, rules)
         accept = tuple(f"{each}/*" for each in _MEDIA_TYPES if kind in ("*", each))
         try:
-            reply = await self._client.get_bytes(url, accept=accept)
+            reply = await self._client.file(Outgoing(url, accept=accept))
         except HttpError as error:
             raise MediaRefused(str(error), path) from None
         budget.spend(len(reply.data), path)

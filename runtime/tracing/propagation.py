@@ -1,4 +1,4 @@
-"""W3C trace context: reading it from headers and writing it to headers."""
+"""W3C trace context: reading it from a carrier and writing it to one."""
 
 from collections.abc import Mapping
 
@@ -9,9 +9,11 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 
-def context_from(headers: Mapping[str, str]) -> Context:
-    """Return the context of the span that a request's headers name, else the current one."""
-    carrier = {name.lower(): value for name, value in headers.items()}
+def context_from(carrier: Mapping[str, str]) -> Context:
+    """Return the context of the span that a carrier names, else the current one.
+
+    The carrier is what W3C's headers of a request say, under their names in lower case.
+    """
     return _PROPAGATOR.extract(carrier, get_current())
 
 

@@ -237,14 +237,14 @@ def _endpoint(settings: Settings, services: Services) -> Paint:
             "seed": seed,
         }
         body = {name: value for name, value in asked.items() if value is not None}
-        match await endpoint.post_json("/images/generations", body):
+        match await endpoint.json("/images/generations", body):
             case {"data": [{"b64_json": str(text)}, *_]}:
                 try:
                     return await asyncio.to_thread(base64.b64decode, text, validate=True)
                 except binascii.Error:
                     raise PictureError("the service's picture is not valid base64") from None
             case {"data": [{"url": str(url)}, *_]}:
-                return (await endpoint.get_bytes(url)).data
+                return (await endpoint.file_at(url)).data
         raise PictureError("the service answered without a picture")
 
     return paint

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from caesura.tools.net import HttpClient, HttpRefused, checked_url
+from caesura.tools.net import HttpClient, HttpRefused, Outgoing, checked_url
 from caesura.tools.search.cache import Cache
 from caesura.tools.search.results import MAX_TEXT_CHARACTERS, Hit, clean
 from caesura.tools.search.settings import HttpSettings
@@ -60,9 +60,7 @@ class Service:
         await asyncio.gather(self._client.aclose(), self._cache.aclose())
 
     async def _ask(self, url: str, body: Any) -> Any:
-        if body is None:
-            return await self._client.get_json(url, headers=self._headers)
-        return await self._client.post_json(url, body, headers=self._headers)
+        return await self._client.json(Outgoing(url, headers=self._headers, body=body))
 
     def _read(self, answer: Any, limit: int) -> list[Hit]:
         fields = self._settings

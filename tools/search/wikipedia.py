@@ -6,7 +6,14 @@ import json
 import re
 from typing import Any
 
-from caesura.tools.net import USER_AGENT, HttpClient, HttpRefused, HttpUnavailable, checked_url
+from caesura.tools.net import (
+    USER_AGENT,
+    HttpClient,
+    HttpRefused,
+    HttpUnavailable,
+    Outgoing,
+    checked_url,
+)
 from caesura.tools.search.cache import Cache
 from caesura.tools.search.results import MAX_TEXT_CHARACTERS, Hit, plain
 from caesura.tools.search.settings import WikipediaSettings
@@ -75,15 +82,17 @@ class Wikipedia:
 
     async def _query(self, **parameters: str) -> dict[str, Any]:
         """Return the answer to `action=query`."""
-        answer = await self._client.get_json(
-            self._url,
-            params={
-                "action": "query",
-                "format": "json",
-                "formatversion": "2",
-                "maxlag": str(MAX_LAG_SECONDS),
-                **parameters,
-            },
+        answer = await self._client.json(
+            Outgoing(
+                self._url,
+                {
+                    "action": "query",
+                    "format": "json",
+                    "formatversion": "2",
+                    "maxlag": str(MAX_LAG_SECONDS),
+                    **parameters,
+                },
+            )
         )
         host = checked_url(self._url).host
         if not isinstance(answer, dict):

@@ -226,6 +226,6 @@ def _endpoint(settings: Settings, services: Services) -> Say:
             "speed": settings.speed if settings.speed != 1.0 else None,
         }
         body = {name: value for name, value in asked.items() if value is not None}
-        return (await endpoint.post_bytes("/audio/speech", body)).data
+        return (await endpoint.file("/audio/speech", body)).data
 
     return say

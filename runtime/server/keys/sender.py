@@ -135,7 +135,7 @@ def found_sender(headers: Mapping[str, str], keys: Mapping[str, Key]) -> Sender:
         shown.owner(None),
         Origin(tenant),
         keys.get(tenant),
-        {name: text for name, text in headers.items() if name.lower() in _TRACE},
+        {low: text for name, text in headers.items() if (low := name.lower()) in _TRACE},
         shown,
     )
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caesura.runtime.front.asked import asked_of
+from caesura.runtime.front.asked import asked_in, asked_of
 from caesura.scheduler.policy.homes import Bounds, Homes
 from caesura.scheduler.policy.names import make_router
 from caesura.scheduler.policy.routing import Asked, Load
@@ -30,7 +30,7 @@ def ranked(routes: Homes, asked: Asked, requests: Mapping[str, float]) -> list[s
 def chat(*texts: str, **fields: object) -> Asked:
     roles = ["user", "assistant"] * len(texts)
     messages = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=False)]
-    return asked_of(CHAT, {}, json.dumps({"messages": messages, **fields}).encode())
+    return asked_of(CHAT, json.dumps({"messages": messages, **fields}).encode())
 
 
 def test_every_request_of_a_chat_names_the_same_session() -> None:
@@ -46,7 +46,7 @@ def test_every_request_of_a_chat_names_the_same_session() -> None:
 
 def test_a_responses_request_names_what_it_continues() -> None:
     def asked(**fields: object) -> Asked:
-        return asked_of("/v1/responses", {}, json.dumps(fields).encode())
+        return asked_of("/v1/responses", json.dumps(fields).encode())
 
     assert asked(input="Hi", previous_response_id="resp_1").continues == "resp_1"
     assert asked(input="Hi", conversation="conv_1").continues == "conv_1"
@@ -55,13 +55,19 @@ def test_a_responses_request_names_what_it_continues() -> None:
     items = [{"role": "user", "content": "Hi"}, {"type": "function_call", "name": "f"}]
     assert asked(input=items).session == asked(input=items[:1]).session != ""
     for path in ("/v1/responses/resp_1", "/v1/responses/resp_1/cancel"):
-        assert asked_of(path, {}, b"").continues == "resp_1"
-    assert asked_of("/v1/responses/compact", {}, b"{}").continues == ""
+        assert asked_of(path, b"").continues == "resp_1"
+    assert asked_of("/v1/responses/compact", b"{}").continues == ""
 
 
 def test_headers_name_the_session_and_the_server() -> None:
     for header in ("caesura-session", "x-session-id"):
-        told = asked_of(CHAT, {header: "mine", "caesura-server": "b"}, b'{"messages": []}')
+        told = asked_in(
+            {
+                "path": CHAT,
+                "headers": [(header.encode(), b"mine"), (b"caesura-server", b"b")],
+            },
+            b'{"messages": []}',
+        )
         assert (told.session, told.server) == ("mine", "b")
 
 
@@ -69,7 +75,7 @@ def test_headers_name_the_session_and_the_server() -> None:
     "body", [b"", b"[]", b"{", b"null", b'{"messages": 3}', b"\xff", b"[" * 9999]
 )
 def test_a_body_that_tells_nothing_is_no_error(body: bytes) -> None:
-    assert asked_of(CHAT, {}, body).continues == ""
+    assert asked_of(CHAT, body).continues == ""
 
 
 @given(
@@ -84,7 +90,7 @@ def test_a_body_that_tells_nothing_is_no_error(body: bytes) -> None:
     )
 )
 def test_no_body_breaks_the_reading(data: object) -> None:
-    asked_of("/v1/responses", {}, json.dumps(data).encode())
+    asked_of("/v1/responses", json.dumps(data).encode())
 
 
 def test_a_session_returns_to_the_server_that_served_it() -> None:

@@ -23,7 +23,7 @@ from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.runtime.tracing.export import Exports
 from caesura.tools import tool
 from caesura.tools.mcp import MCPServer
-from caesura.tools.net import HttpClient
+from caesura.tools.net import HttpClient, Outgoing
 from caesura.tools.registry import Registry
 from tests.runtime.tracing.conftest import Spans, facts
 
@@ -60,7 +60,7 @@ async def test_context_goes_in_and_out_to_http_tools(spans: Spans) -> None:
         @tool
         async def fetch() -> str:
             """Fetch."""
-            return str(await http.get_json(str(asked.make_url("/"))))
+            return str(await http.json(Outgoing(str(asked.make_url("/")))))
 
         engine = ScriptedEngine([call("fetch"), say("Fetched.")], model="m")
         app = create_app(engine, Registry([fetch]), parts=ServerParts(tracing=spans.processor))
@@ -68,7 +68,7 @@ async def test_context_goes_in_and_out_to_http_tools(spans: Spans) -> None:
             body = ASKED | {"server_tools": ["fetch"]}
             async with client.post("/v1/chat/completions", json=body, headers=HEADERS) as response:
                 answered = await response.json()
-        await http.get_json(str(asked.make_url("/")))  # of nobody's call
+        await http.json(Outgoing(str(asked.make_url("/"))))  # of nobody's call
     await http.aclose()
 
     run = spans.one("invoke_agent")

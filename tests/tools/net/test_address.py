@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caesura.tools.net import HttpClient, HttpError, HttpRefused, is_public
+from caesura.tools.net import HttpClient, HttpError, HttpRefused, Outgoing, is_public
 
 PRIVATE = [
     *("127.0.0.1", "127.255.255.254", "0.0.0.0", "0.1.2.3", "10.0.0.1", "100.64.0.1"),
@@ -121,7 +121,7 @@ FORMS = [
 @pytest.mark.parametrize("form", FORMS)
 async def test_a_form_of_a_private_address(public: HttpClient, site, form: str) -> None:
     with pytest.raises(HttpError):
-        await public.get_bytes(form.format(port=site.port))
+        await public.file(Outgoing(form.format(port=site.port)))
     assert site.seen == []
 
 
@@ -140,7 +140,7 @@ async def test_a_redirect_there(monkeypatch, site, form: str) -> None:
     client = HttpClient(timeout_seconds=60)
     site.says("/go", status=302, Location=form.format(port=site.port))
     with pytest.raises(HttpError):
-        await client.get_bytes(site.url("/go", host="127.0.0.9"))
+        await client.file(Outgoing(site.url("/go", host="127.0.0.9")))
     await client.aclose()
     assert len(site.seen) == 1
 
@@ -159,14 +159,14 @@ def resolve_to(monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> None:
 async def test_a_name_that_resolves_to_a_private_address(monkeypatch, public, site) -> None:
     resolve_to(monkeypatch, ["127.0.0.1"])
     with pytest.raises(HttpRefused, match=r"evil\.example has no public address"):
-        await public.get_bytes(site.url(host="evil.example"))
+        await public.file(Outgoing(site.url(host="evil.example")))
     assert site.seen == []
 
 
 async def test_a_name_with_several_addresses(monkeypatch, public, site) -> None:
     resolve_to(monkeypatch, ["127.0.0.1", "10.0.0.1", "169.254.169.254"])
     with pytest.raises(HttpRefused, match="has no public address"):
-        await public.get_bytes(site.url(host="evil.example"))
+        await public.file(Outgoing(site.url(host="evil.example")))
     assert site.seen == []
 
 
@@ -176,21 +176,21 @@ async def test_a_name_that_changes_its_mind(monkeypatch, site) -> None:
     monkeypatch.setattr("caesura.tools.net.is_public", lambda text: text == "127.0.0.9")
     client = HttpClient(timeout_seconds=60)
     site.says("/", b"first", Connection="close")
-    assert (await client.get_bytes(site.url(host="evil.example"))).data == b"first"
+    assert (await client.file(Outgoing(site.url(host="evil.example")))).data == b"first"
     # The name is resolved again once its entry has run out.
     client._session.connector.clear_dns_cache()
     with pytest.raises(HttpRefused, match="has no public address"):
-        await client.get_bytes(site.url(host="evil.example"))
+        await client.file(Outgoing(site.url(host="evil.example")))
     await client.aclose()
     assert len(site.seen) == 1
 
 
 async def test_the_operator_may_allow_it(client, site) -> None:
-    assert (await client.get_bytes(site.url(host="localhost"))).data == b"secret"
+    assert (await client.file(Outgoing(site.url(host="localhost")))).data == b"secret"
 
 
 async def test_proxies_of_the_environment_are_not_used(monkeypatch, public, site) -> None:
     monkeypatch.setenv("http_proxy", site.url())
     with pytest.raises(HttpError):
-        await public.get_bytes("http://10.0.0.1/")
+        await public.file(Outgoing("http://10.0.0.1/"))
     assert site.seen == []

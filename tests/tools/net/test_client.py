@@ -18,6 +18,7 @@ from caesura.tools.net import (
     HttpClient,
     HttpRefused,
     HttpUnavailable,
+    Outgoing,
     load_json,
     media_type_of,
     retry_after,
@@ -28,7 +29,9 @@ JSON = {"Content_Type": "application/json; charset=utf-8"}
 
 async def test_json_with_a_query_and_headers(client, site) -> None:
     url = site.says("/api", b'{"found": [1, 2]}', **JSON)
-    value = await client.get_json(f"{url}?a=1", params={"q": "tea & toast"}, headers={"X-Key": "k"})
+    value = await client.json(
+        Outgoing(f"{url}?a=1", params={"q": "tea & toast"}, headers={"X-Key": "k"})
+    )
     assert value == {"found": [1, 2]}
     (request,) = site.seen
     assert dict(request.query) == {"a": "1", "q": "tea & toast"}
@@ -44,20 +47,20 @@ async def test_a_json_body_is_posted(client, site) -> None:
         return web.json_response({"ok": True})
 
     site.answers["/api"] = answer
-    assert await client.post_json(site.url("/api"), {"text": "é"}) == {"ok": True}
+    assert await client.json(Outgoing(site.url("/api"), body={"text": "é"})) == {"ok": True}
     assert bodies == [{"text": "é"}]
 
 
 async def test_bytes_and_their_kind(client, site) -> None:
     url = site.says("/a", b"RIFF", Content_Type="Audio/WAV; rate=8000")
-    reply = await client.post_bytes(url, {}, accept=("audio/*",))
+    reply = await client.file(Outgoing(url, body={}, accept=("audio/*",)))
     assert (reply.data, reply.media_type) == (b"RIFF", "audio/wav")
 
 
 async def test_a_wrong_kind_of_content(client, site) -> None:
     url = site.says("/a", b"<html>", Content_Type="text/html")
     with pytest.raises(HttpRefused, match="did not answer with application/json"):
-        await client.get_json(url)
+        await client.json(Outgoing(url))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +77,7 @@ async def test_a_wrong_kind_of_content(client, site) -> None:
 )
 async def test_what_is_no_good_json(client, site, body: bytes, reason: str) -> None:
     with pytest.raises(HttpRefused, match=reason):
-        await client.get_json(site.says("/a", body, **JSON))
+        await client.json(Outgoing(site.says("/a", body, **JSON)))
 
 
 @given(st.binary(max_size=200) | st.text('[]{},:"0 \\u', max_size=200))
@@ -95,7 +98,7 @@ def test_nesting_up_to_the_bound() -> None:
 
 async def test_a_body_that_says_it_is_too_long(client, site) -> None:
     with pytest.raises(HttpRefused, match="longer answer than the 100000 bytes"):
-        await client.get_bytes(site.says("/a", b"x" * 100_001))
+        await client.file(Outgoing(site.says("/a", b"x" * 100_001)))
 
 
 async def test_a_body_that_grows_without_saying_so(client, site) -> None:
@@ -112,21 +115,21 @@ async def test_a_body_that_grows_without_saying_so(client, site) -> None:
 
     site.answers["/a"] = answer
     with pytest.raises(HttpRefused, match="longer answer than the 100000 bytes"):
-        await client.get_bytes(site.url("/a"))
+        await client.file(Outgoing(site.url("/a")))
     assert sent < 100_000_000
 
 
 async def test_a_packed_body(client, site) -> None:
     data = b"text " * 19_000
     url = site.says("/a", gzip.compress(data), Content_Encoding="gzip")
-    assert (await client.get_bytes(url)).data == data
+    assert (await client.file(Outgoing(url))).data == data
 
 
 async def test_a_packed_bomb(client, site) -> None:
     bomb = gzip.compress(bytes(50_000_000))
     assert len(bomb) < 100_000
     with pytest.raises(HttpRefused, match="longer answer than the 100000 bytes"):
-        await client.get_bytes(site.says("/a", bomb, Content_Encoding="gzip"))
+        await client.file(Outgoing(site.says("/a", bomb, Content_Encoding="gzip")))
 
 
 @pytest.mark.parametrize(
@@ -136,14 +139,14 @@ async def test_a_packed_bomb(client, site) -> None:
 )
 async def test_a_body_that_cannot_be_unpacked(client, site, body: bytes, packing: str) -> None:
     with pytest.raises(HttpRefused):
-        await client.get_bytes(site.says("/a", body, Content_Encoding=packing))
+        await client.file(Outgoing(site.says("/a", body, Content_Encoding=packing)))
 
 
 async def test_a_redirect_is_followed_without_the_keys(client, site) -> None:
     site.says("/first", status=302, Location="/second")
     site.says("/second", status=307, Location=site.url("/third", host="localhost"))
     site.says("/third", b"there")
-    reply = await client.get_bytes(site.url("/first"), headers={"X-Key": "k"})
+    reply = await client.file(Outgoing(site.url("/first"), headers={"X-Key": "k"}))
     assert reply.data == b"there"
     assert ["X-Key" in request.headers for request in site.seen] == [True, True, False]
 
@@ -151,18 +154,18 @@ async def test_a_redirect_is_followed_without_the_keys(client, site) -> None:
 @pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://x/", "http://u:p@x/", "http://["])
 async def test_a_redirect_to_no_good_address(client, site, target: str) -> None:
     with pytest.raises(HttpRefused, match="redirects to a bad address"):
-        await client.get_bytes(site.says("/a", status=301, Location=target))
+        await client.file(Outgoing(site.says("/a", status=301, Location=target)))
 
 
 async def test_redirects_without_end(client, site) -> None:
     with pytest.raises(HttpRefused, match="redirected more than 5 times"):
-        await client.get_bytes(site.says("/a", status=302, Location="/a"))
+        await client.file(Outgoing(site.says("/a", status=302, Location="/a")))
     assert len(site.seen) == 6
 
 
 async def test_a_post_is_not_redirected(client, site) -> None:
     with pytest.raises(HttpRefused, match="redirects a POST"):
-        await client.post_json(site.says("/a", status=307, Location="/b"), {})
+        await client.json(Outgoing(site.says("/a", status=307, Location="/b"), body={}))
     assert len(site.seen) == 1
 
 
@@ -177,29 +180,29 @@ async def test_time_is_bounded_over_the_whole_request(site) -> None:
     site.answers["/a"] = answer
     client = HttpClient(allow_private=True, timeout_seconds=0.2)
     with pytest.raises(HttpUnavailable, match=r"did not answer within 0\.2 seconds"):
-        await client.get_bytes(site.url("/a"))
+        await client.file(Outgoing(site.url("/a")))
     await client.aclose()
 
 
 async def test_a_busy_server_says_when_to_come_back(client, site) -> None:
     with pytest.raises(HttpUnavailable, match="answered 429") as caught:
-        await client.get_json(site.says("/a", status=429, Retry_After="17"))
+        await client.json(Outgoing(site.says("/a", status=429, Retry_After="17")))
     assert (caught.value.status, caught.value.retry_after) == (429, 17.0)
 
 
 async def test_errors_that_pass_and_errors_that_stay(client, site) -> None:
     with pytest.raises(HttpUnavailable) as passing:
-        await client.get_json(site.says("/a", status=503))
+        await client.json(Outgoing(site.says("/a", status=503)))
     assert passing.value.retry_after is None
     with pytest.raises(HttpRefused, match="answered 404"):
-        await client.get_json(site.says("/b", status=404))
+        await client.json(Outgoing(site.says("/b", status=404)))
 
 
 async def test_no_server_listens(client, site) -> None:
     with socket.socket() as deaf:  # the port is taken, and refuses connections
         deaf.bind(("127.0.0.1", 0))
         with pytest.raises(HttpUnavailable, match=r"no connection to 127\.0\.0\.1"):
-            await client.get_bytes(f"http://127.0.0.1:{deaf.getsockname()[1]}/")
+            await client.file(Outgoing(f"http://127.0.0.1:{deaf.getsockname()[1]}/"))
 
 
 async def test_a_connection_that_breaks_off(client, site) -> None:
@@ -212,22 +215,22 @@ async def test_a_connection_that_breaks_off(client, site) -> None:
 
     site.answers["/a"] = answer
     with pytest.raises(HttpUnavailable, match="closed the connection early"):
-        await client.get_bytes(site.url("/a"))
+        await client.file(Outgoing(site.url("/a")))
 
 
 async def test_no_error_tells_what_a_url_holds(client, site) -> None:
     url = site.says("/a", status=500)
     with pytest.raises(HttpUnavailable) as caught:
-        await client.get_bytes(f"{url}?key=sesame")
+        await client.file(Outgoing(f"{url}?key=sesame"))
     assert "sesame" not in str(caught.value)
 
 
 async def test_closing_twice_and_opening_again(client, site) -> None:
     url = site.says("/a", b"x")
-    await client.get_bytes(url)
+    await client.file(Outgoing(url))
     await client.aclose()
     await client.aclose()
-    assert (await client.get_bytes(url)).data == b"x"
+    assert (await client.file(Outgoing(url))).data == b"x"
 
 
 def test_retry_after_in_all_its_forms() -> None:
@@ -267,7 +270,7 @@ def test_it_goes_on_in_a_second_event_loop_when_the_first_has_ended() -> None:
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         try:
-            return len(await client.get_json(f"http://127.0.0.1:{runner.addresses[0][1]}/"))
+            return len(await client.json(Outgoing(f"http://127.0.0.1:{runner.addresses[0][1]}/")))
         finally:
             await runner.cleanup()
 
