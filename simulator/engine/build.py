@@ -18,7 +18,6 @@ from vllm.config import (
 )
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
-from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
@@ -32,7 +31,7 @@ from caesura.simulator.engine.check import port_of
 from caesura.simulator.engine.clock import Clock
 from caesura.simulator.engine.plan import Plan
 from caesura.simulator.engine.tokens import Tokens
-from caesura.simulator.engine.transfer import connector_config, kv_spec
+from caesura.simulator.engine.transfer import connector_config
 from caesura.simulator.policy import Policy
 from caesura.simulator.predict import make_predictor
 from caesura.simulator.session import Segment, Session
@@ -56,12 +55,9 @@ def build_scheduler(
     config = _config(plan, policy)
     given: dict[str, Any] = {
         "vllm_config": config,
-        "kv_cache_config": KVCacheConfig(
-            num_blocks=plan.blocks + 1,
-            kv_cache_tensors=[],
-            kv_cache_groups=[KVCacheGroupSpec(["layer"], kv_spec(plan.block_tokens))],
-        ),
-        "block_size": plan.block_tokens,
+        "kv_cache_config": plan.layout.config,
+        "block_size": plan.layout.block_tokens,
+        "hash_block_size": plan.layout.hashed_tokens,
         "log_stats": False,
         "structured_output_manager": StructuredOutputManager(config),
     }
@@ -117,12 +113,15 @@ def _config(plan: Plan, policy: Policy) -> VllmConfig:
             is_encoder_decoder=False,
         ),
         cache_config=CacheConfig(
-            block_size=plan.block_tokens, enable_prefix_caching=policy.prefix_caching
+            block_size=plan.layout.attention_tokens, enable_prefix_caching=policy.prefix_caching
         ),
         parallel_config=ParallelConfig(),
         additional_config={SETTINGS_KEY: settings} if policy.engine == "caesura" else {},
     )
-    config.kv_transfer_config = connector_config(plan.host_blocks, plan.block_tokens, policy)
+    # vLLM asks the model's configuration, and this one's model is tiny and has no such layers.
+    config.cache_config.mamba_cache_mode = plan.layout.state_mode
+    block_bytes = plan.layout.planned_bytes
+    config.kv_transfer_config = connector_config(plan.host_blocks, block_bytes, policy)
     config.cache_config.num_gpu_blocks = plan.blocks + 1
     register_all_kvcache_specs(config)
     return config

@@ -14,7 +14,7 @@ from caesura.simulator.engine.clock import Clock
 from caesura.simulator.engine.measure import Meter
 from caesura.simulator.engine.runner import Runner
 from caesura.simulator.engine.transfer import Copies, Span
-from caesura.simulator.machine import LatencyModel
+from caesura.simulator.machine import Machine
 
 IDLE_SECONDS = 0.001
 """The sleep of vLLM's engine core after a step without tokens while it has requests."""
@@ -55,11 +55,12 @@ class Core:
         scheduler: Scheduler,
         clients: Clients,
         copies: Copies | None,
-        latency: LatencyModel,
+        machine: Machine,
         clock: Clock,
         check: bool = False,
     ) -> None:
         """`copies` is None without a link; `check`: invariants are checked every few steps."""
+        latency = machine.latency
         self.meter = Meter(scheduler, latency)
         self._scheduler = scheduler
         self._clients = clients
@@ -68,7 +69,7 @@ class Core:
         self._clock = clock
         self._check = check
         self._port = port_of(scheduler)
-        self._runner = Runner(self._port, clients.live)
+        self._runner = Runner(self._port, clients.live, machine.window)
         self._steps = 0
         self._empty = 0
         self._fruitless = 0

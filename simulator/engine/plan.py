@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from caesura.intercept.kv.costs import CostModel
+from caesura.simulator.engine.layout import Layout, lay_out
 from caesura.simulator.machine import Machine
 from caesura.simulator.policy import Policy
 from caesura.simulator.session import Session, Workload
@@ -19,23 +20,34 @@ class Plan:
     """The sizes that a scheduler is built for, in tokens or blocks, and the costs that it is told.
 
     `model_tokens` is the model's longest context: the smallest power of two that holds every
-    session, and at least `SHORTEST_MODEL`. The KV cache has `blocks` of `block_tokens` tokens, and
-    host memory has `host_blocks`. `cost` is what a calibration would find, with the link's rates.
+    session, and at least `SHORTEST_MODEL`. The KV cache is laid out as `layout` says, and host
+    memory has `host_blocks`. `cost` is what a calibration would find, with the link's rates.
     """
 
     model_tokens: int
-    block_tokens: int
-    blocks: int
+    layout: Layout
     host_blocks: int
     cost: CostModel
+
+    @property
+    def blocks(self) -> int:
+        """Return the blocks of the KV cache."""
+        return self.layout.blocks
+
+    @property
+    def block_tokens(self) -> int:
+        """Return the tokens of a block that the prefix cache finds."""
+        return self.layout.hashed_tokens
 
 
 def plan_for(workload: Workload, machine: Machine, policy: Policy) -> Plan:
     """Return the plan of a run; raises `ValueError` for a session that cannot be served."""
     size = machine.block_tokens
-    blocks = machine.kv_tokens // size
     longest = max((session.context_tokens for session in workload.sessions), default=0)
-    if longest >= blocks * size:
+    model_tokens = max(SHORTEST_MODEL, 1 << (longest + 1).bit_length())
+    layout = lay_out(machine, model_tokens, policy.prefix_caching)
+    blocks = layout.blocks
+    if layout.blocks_of(longest + 1, policy.chunk_tokens) > blocks:
         raise ValueError(
             f"a session of {longest} tokens does not fit into the {blocks} blocks of {size} tokens"
             f" that the KV cache of {machine.name} holds"
@@ -44,13 +56,12 @@ def plan_for(workload: Workload, machine: Machine, policy: Policy) -> Plan:
         _check(session)
     if len({session.key for session in workload.sessions}) < len(workload.sessions):
         raise ValueError("two sessions of the workload have the same key: make keys unique")
-    host = machine.host_bytes // (size * machine.kv_bytes) if policy.host else 0
+    host = machine.host_bytes // layout.block_bytes if policy.host else 0
     if policy.host and policy.free_link:
         # A host that holds all computed tokens is as good as an unlimited one.
         tokens = sum(session.context_tokens for session in workload.sessions)
         host = tokens // size + len(workload.sessions)
-    model_tokens = max(SHORTEST_MODEL, 1 << (longest + 1).bit_length())
-    return Plan(model_tokens, size, blocks, host, _cost_of(machine, policy))
+    return Plan(model_tokens, layout, host, _cost_of(machine, policy))
 
 
 def _check(session: Session) -> None:

@@ -120,8 +120,8 @@ def prepare(
     scheduler = build_scheduler(plan, policy, clock, truth, tokens, outbox, forecasts)
     style = style_of(policy, tokens)
     clients = Clients(workload, tokens, style, scheduler, plan, peers, forecaster)
-    copies = copies_of(scheduler, machine, policy, clients)
-    core = Core(scheduler, clients, copies, machine.latency, clock, check)
+    copies = copies_of(scheduler, machine, plan, policy, clients)
+    core = Core(scheduler, clients, copies, machine, clock, check)
     return Prepared(member, plan, scheduler, clients, core, noted, forecasts, began)
 
 
@@ -155,14 +155,14 @@ def style_of(policy: Policy, tokens: Tokens) -> Style:
 
 
 def copies_of(
-    scheduler: Scheduler, machine: Machine, policy: Policy, clients: Clients
+    scheduler: Scheduler, machine: Machine, plan: Plan, policy: Policy, clients: Clients
 ) -> Copies | None:
     """Return the workers' copies; None without a connector."""
     if port_of(scheduler).connector is None:
         return None
     if policy.engine == "stock-offload":
-        return OffloadCopies(machine, policy, clients.live)
-    return SwapCopies(machine, policy, clients.live)
+        return OffloadCopies(machine, plan.layout, policy, clients.live)
+    return SwapCopies(machine, plan.layout, policy, clients.live)
 
 
 def describe(
@@ -180,7 +180,12 @@ def describe(
             "settings": settings,
             "fleet": None if policy.fleet is None else asdict(policy.fleet),
         },
-        "machine": {**_plain(machine), "latency": machine.latency.name, "cost": cost},
+        "machine": {
+            **_plain(machine),
+            "latency": machine.latency.name,
+            "cost": cost,
+            "layers": [asdict(some) for some in machine.layers],
+        },
         "workload": {
             "name": workload.name,
             "about": workload.about,

@@ -10,7 +10,7 @@ from caesura.scheduler.vllm.engine.port import EngineState
 from caesura.scheduler.vllm.engine.port.requests import is_preempted
 from caesura.simulator.engine.live import Live
 from caesura.simulator.engine.tokens import WORD
-from caesura.simulator.machine import StepShape
+from caesura.simulator.machine import StepShape, pairs_within
 
 NOTHING: list[int] = []
 """The decoded tokens of a request whose chunk does not reach the end of its context."""
@@ -22,7 +22,8 @@ class Work:
 
     `sampled` holds the decoded tokens of each request. The sessions in `first` and `ended` have
     decoded the first and the last token of their segment. `again` query tokens had been computed
-    before. They have `again_pairs` query-key pairs, and their requests fill `again_blocks` blocks.
+    before. They have `again_pairs` query-key pairs, of which layers with a window compute
+    `again_windowed`, and their requests fill `again_blocks` blocks.
     """
 
     shape: StepShape
@@ -32,6 +33,7 @@ class Work:
     decode_tokens: int
     again: int
     again_pairs: float
+    again_windowed: float
     again_blocks: int
     preempted: int
 
@@ -46,16 +48,22 @@ class Work:
             context=shape.context,
             longest=shape.longest,
             pairs=max(0.0, shape.pairs - self.again_pairs),
+            windowed=shape.windowed,
+            windowed_pairs=max(0.0, shape.windowed_pairs - self.again_windowed),
         )
 
 
 @dataclass(slots=True)
 class Runner:
-    """Executes scheduled steps; `live` are the sessions by request id."""
+    """Executes scheduled steps; `live` are the sessions by request id.
+
+    `window` is that of the model's layers that have one, in tokens; 0: none has.
+    """
 
     port: EngineState
     live: dict[str, Live]
-    _again: list[tuple[int, float, int]] = field(default_factory=list)
+    window: int = 0
+    _again: list[tuple[int, float, float, int]] = field(default_factory=list)
 
     def execute(self, output: Any) -> Work:
         """Return the work of a step, and advance its sessions."""
@@ -67,7 +75,8 @@ class Runner:
         ended: list[Live] = []
         context = longest = decodes = decoded = 0
         pairs = 0.0
-        for request_id, count, computed, unfinished in self.port.chunks_of(output):
+        chunks = self.port.chunks_of(output)
+        for request_id, count, computed, unfinished in chunks:
             live = sessions[request_id]
             context += computed
             if computed > longest:
@@ -94,11 +103,19 @@ class Runner:
                 ended.append(live)
                 sampled.append([live.last])
         tokens, sequences = output.total_num_scheduled_tokens, len(sampled)
-        shape = StepShape(tokens, sequences, decodes, context, longest, pairs)
-        again, again_pairs, again_blocks = self._take_again()
-        return Work(
-            shape, sampled, first, ended, decoded, again, again_pairs, again_blocks, preempted
-        )
+        windowed = self._windowed(chunks) if self.window else (0, 0.0)
+        shape = StepShape(tokens, sequences, decodes, context, longest, pairs, *windowed)
+        again = self._take_again()
+        return Work(shape, sampled, first, ended, decoded, *again, preempted)
+
+    def _windowed(self, chunks: list[tuple[str, int, int, bool]]) -> tuple[int, float]:
+        """Return the context and the query-key pairs of a step as layers with a window see them."""
+        window, context, pairs = self.window, 0, 0.0
+        for _, count, computed, _ in chunks:
+            context += min(computed, window)
+            if count > 1:
+                pairs += pairs_within(window, computed - count, computed)
+        return context, pairs
 
     def _admit(self, new: list[tuple[str, int]]) -> None:
         """Record the cached tokens of the requests that join the batch."""
@@ -132,10 +149,13 @@ class Runner:
         again = min(computed, live.reached) - start
         live.result.recomputed_tokens += again
         blocks = -(-computed // self.port.block_size)
-        self._again.append((again, again * (start + (again + 1) / 2), blocks))
+        pairs = again * (start + (again + 1) / 2)
+        windowed = pairs_within(self.window, start, start + again)
+        self._again.append((again, pairs, windowed, blocks))
 
-    def _take_again(self) -> tuple[int, float, int]:
+    def _take_again(self) -> tuple[int, float, float, int]:
         if not self._again:
-            return 0, 0.0, 0
-        rows, self._again = self._again, []
-        return sum(row[0] for row in rows), sum(row[1] for row in rows), sum(row[2] for row in rows)
+            return 0, 0.0, 0.0, 0
+        tokens, pairs, windowed, blocks = zip(*self._again, strict=True)
+        self._again = []
+        return sum(tokens), sum(pairs), sum(windowed), sum(blocks)

@@ -17,42 +17,31 @@ of blocks that it will overwrite.
 import mmap
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import torch
 from vllm.config import KVTransferConfig
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (
     OffloadingWorkerMetadata,
 )
 from vllm.utils.math_utils import round_up
-from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.outputs import KVConnectorOutput
 
 from caesura.scheduler.vllm.engine.swap.messages import SwapReport
+from caesura.simulator.engine.layout import Layout
 from caesura.simulator.engine.live import Live
 from caesura.simulator.machine import Machine
 from caesura.simulator.policy import Policy
 
 
-def kv_spec(block_tokens: int) -> FullAttentionSpec:
-    """Return the KV of one layer with one head of one number: 8 bytes a token.
+def connector_config(host_blocks: int, block_bytes: int, policy: Policy) -> KVTransferConfig | None:
+    """Return the policy's connector with `host_blocks` of host memory; None without one.
 
-    Caesura's connector uses its `page_size_bytes` as the size of a block.
+    `block_bytes` is the size of a block as connectors count it.
     """
-    return FullAttentionSpec(
-        block_size=block_tokens, num_kv_heads=1, head_size=1, dtype=torch.float32
-    )
-
-
-def connector_config(
-    host_blocks: int, block_tokens: int, policy: Policy
-) -> KVTransferConfig | None:
-    """Return the policy's connector with `host_blocks` of host memory; None without one."""
     if not host_blocks or policy.engine == "stock":
         return None
-    block_bytes = kv_spec(block_tokens).page_size_bytes
     if policy.engine == "stock-offload":
         # vLLM's own connector rounds the size of a block on the host up to whole pages.
         host_bytes = host_blocks * round_up(block_bytes, mmap.PAGESIZE)
@@ -186,13 +175,13 @@ class Ordered:
 class Copies(ABC):
     """The copies of a machine's workers."""
 
-    def __init__(self, machine: Machine, policy: Policy, live: dict[str, Live]) -> None:
+    def __init__(
+        self, machine: Machine, layout: Layout, policy: Policy, live: dict[str, Live]
+    ) -> None:
         rate = float("inf") if policy.free_link else machine.link_bytes
         self.link = Link(rate, machine.full_duplex)
         self._ordered = Ordered()
-        self._block_tokens = machine.block_tokens
-        self._block_bytes = machine.block_tokens * machine.kv_bytes
-        self._planned_bytes = kv_spec(machine.block_tokens).page_size_bytes
+        self._layout = layout
         self._interference = machine.interference
         self._synchronous = policy.synchronous_swap
         self._live = live
@@ -231,20 +220,26 @@ class Copies(ABC):
         ordered, self._ordered = self._ordered, Ordered()
         return ordered
 
-    def _put(self, order: Any, blocks: int, now: float, out: bool, urgent: bool = False) -> Copy:
-        copy = self.link.put(order, blocks, blocks * self._block_bytes, now, out=out, urgent=urgent)
+    def _put(
+        self, order: Any, blocks: Sequence[int], now: float, out: bool, urgent: bool = False
+    ) -> Copy:
+        """Queue a copy of so many `blocks` of each group, and return it."""
+        count, sizes = sum(blocks), self._layout.group_bytes
+        size = sum(some * each for some, each in zip(blocks, sizes, strict=True))
+        copy = self.link.put(order, count, size, now, out=out, urgent=urgent)
         if urgent:
             self._urgent_until = copy.ends
         if out:
-            self._ordered.saved += blocks
+            self._ordered.saved += count
         else:
-            self._ordered.loaded += blocks
+            self._ordered.loaded += count
         return copy
 
-    def _note_load(self, request_id: str, blocks: int) -> None:
+    def _note_load(self, request_id: str, blocks: Sequence[int]) -> None:
+        """Count the tokens of a load; the first group is one of full attention."""
         live = self._live.get(request_id)
         if live is not None:
-            live.result.loaded_tokens += blocks * self._block_tokens
+            live.result.loaded_tokens += blocks[0] * self._layout.attention_tokens
 
 
 class SwapCopies(Copies):
@@ -253,10 +248,10 @@ class SwapCopies(Copies):
     def begin(self, orders: Any, now: float) -> None:
         """Submit the orders; loads go first, since requests wait for them."""
         for load in orders.loads:
-            self._put(load, len(load.blocks), now, out=False, urgent=load.in_step)
-            self._note_load(load.request_id, len(load.blocks))
+            self._put(load, (len(load.blocks),), now, out=False, urgent=load.in_step)
+            self._note_load(load.request_id, (len(load.blocks),))
         for save in orders.saves:
-            self._put(save, len(save.blocks), now, out=True)
+            self._put(save, (len(save.blocks),), now, out=True)
 
     def report(self, now: float) -> KVConnectorOutput:
         """Return finished saves by job, and loads by request once their last part is done."""
@@ -265,7 +260,7 @@ class SwapCopies(Copies):
         done = self.link.take_done(now)
         for copy in done:
             traffic = report.out if copy.out else report.into
-            traffic.bytes += copy.blocks * self._planned_bytes
+            traffic.bytes += copy.blocks * self._layout.planned_bytes
             traffic.seconds += copy.seconds
             traffic.beside += self.link.beside(copy)
             order = copy.order
@@ -283,8 +278,10 @@ class SwapCopies(Copies):
 class OffloadCopies(Copies):
     """Carries out the jobs of vLLM's `OffloadingConnector`."""
 
-    def __init__(self, machine: Machine, policy: Policy, live: dict[str, Live]) -> None:
-        super().__init__(machine, policy, live)
+    def __init__(
+        self, machine: Machine, layout: Layout, policy: Policy, live: dict[str, Live]
+    ) -> None:
+        super().__init__(machine, layout, policy, live)
         self._unsubmitted: dict[int, Any] = {}
         self._under_way: dict[int, Copy] = {}
         self._flushed_at = 0.0
@@ -296,16 +293,18 @@ class OffloadCopies(Copies):
             if job in orders.store_jobs:
                 self._unsubmitted[job] = orders.store_jobs.pop(job)
         for job, entry in self._unsubmitted.items():
-            self._submit(job, len(entry.src_spec.block_ids), now, out=True)
+            self._submit(job, entry.src_spec.group_sizes, now, out=True)
         for job, entry in orders.load_jobs.items():
-            blocks = len(entry.dst_spec.block_ids)
+            blocks = entry.dst_spec.group_sizes
             self._submit(job, blocks, now, out=False, request_id=entry.req_id)
             self._note_load(entry.req_id, blocks)
         self._unsubmitted = dict(orders.store_jobs)
         ends = [self._under_way[job].ends for job in flush if job in self._under_way]
         self._flushed_at = max(ends, default=0.0)
 
-    def _submit(self, job: int, blocks: int, now: float, out: bool, request_id: str = "") -> None:
+    def _submit(
+        self, job: int, blocks: Sequence[int], now: float, out: bool, request_id: str = ""
+    ) -> None:
         self._under_way[job] = self._put((job, request_id), blocks, now, out)
 
     def held_until(self, now: float) -> float:

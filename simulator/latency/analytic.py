@@ -23,6 +23,30 @@ ACTIVATION_BYTES = 2
 
 
 @dataclass(frozen=True, slots=True)
+class Experts:
+    """The routed experts of all layers: their `bytes`, and the `share` that a token is sent to.
+
+    A step of n tokens reads the part 1 - (1 - share)^n of them, as if each token chose its experts
+    independently and all experts alike. Real routing is more uneven, so that it reads less.
+    """
+
+    bytes: float
+    share: float
+
+    def read(self, tokens: int) -> float:
+        """Return the bytes that a step of so many tokens reads."""
+        return self.bytes * (1.0 - (1.0 - self.share) ** tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed:
+    """Attention layers with a window: how many, and the bytes of a token's KV in all of them."""
+
+    layers: int
+    kv_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Roofline:
     """T = t0 + ((W/BW)^3 + (2 P n/F)^3)^(1/3) + KV/BW + 4 L w pairs/(0.8 F), for n query tokens.
 
@@ -37,7 +61,14 @@ class Roofline:
     Each layer has two all-reduces of n times `hidden` activations around a ring. Each takes
     `reduce_seconds` and the time of its bytes at `reduce_bandwidth`; by default communication is
     free. No GPU has confirmed this form. Raises `ValueError` for a number that is not positive
-    (`base` and `reduce_seconds` may be 0).
+    (`base`, `reduce_seconds` and the next two may be 0).
+
+    Models whose layers differ have more terms, all of them derived and none measured. `layers` and
+    `kv_bytes` are those of full attention, and `other_layers` the others, which matter to
+    all-reduces. Of a mixture of experts, W grows by what `experts` says. `windowed` layers read and
+    multiply as much as their window shows of each context. Each step reads and writes the
+    `state_bytes` of each of its sequences. Multiplying with the state is left out: it is 1 to 2 %
+    of P in the models here.
     """
 
     name: str
@@ -53,12 +84,18 @@ class Roofline:
     devices: int = 1
     reduce_seconds: float = 0.0
     reduce_bandwidth: float = inf
+    other_layers: int = 0
+    state_bytes: float = 0.0
+    experts: Experts | None = None
+    windowed: Windowed | None = None
 
     def __post_init__(self) -> None:
-        free = {"base", "reduce_seconds"}
+        free = {"base", "reduce_seconds", "other_layers", "state_bytes"}
         for item in fields(self):
             value = getattr(self, item.name)
-            if item.name != "name" and not (value > 0 or (value == 0 and item.name in free)):
+            if item.name in ("name", "experts", "windowed"):
+                continue
+            if not (value > 0 or (value == 0 and item.name in free)):
                 raise ValueError(
                     f"roofline {self.name!r}: {item.name} must be positive, got {value!r}"
                 )
@@ -66,18 +103,26 @@ class Roofline:
     def seconds(self, step: StepShape) -> float:
         """Return the seconds that the step takes, without copies."""
         devices = self.devices
-        reading = self.weight_bytes / devices / self.bandwidth
+        weights = self.weight_bytes
+        held = step.context * self.kv_bytes + 2 * step.sequences * self.state_bytes
+        pairs = self.layers * step.pairs
+        if self.experts is not None:
+            weights += self.experts.read(step.tokens)
+        if self.windowed is not None:
+            held += step.windowed * self.windowed.kv_bytes
+            pairs += self.windowed.layers * step.windowed_pairs
+        reading = weights / devices / self.bandwidth
         multiplying = 2 * self.parameters * step.tokens / devices / self.flops
         matrices = float((reading**CORNER + multiplying**CORNER) ** (1 / CORNER))
-        context = step.context * self.kv_bytes / devices / self.bandwidth
-        scores = 4 * self.layers * self.width * step.pairs / devices
-        attention = scores / (ATTENTION * self.flops)
+        context = held / devices / self.bandwidth
+        attention = 4 * self.width * pairs / devices / (ATTENTION * self.flops)
         return self.base + matrices + context + attention + self._reducing(step.tokens)
 
     @property
     def ridge(self) -> float:
-        """Return the query tokens at which multiplying takes as long as reading the weights."""
-        return self.weight_bytes / self.bandwidth * self.flops / (2 * self.parameters)
+        """Return the query tokens at which multiplying takes as long as reading all weights."""
+        weights = self.weight_bytes + (0.0 if self.experts is None else self.experts.bytes)
+        return weights / self.bandwidth * self.flops / (2 * self.parameters)
 
     def _reducing(self, tokens: int) -> float:
         """Return the seconds of all-reduces; a ring moves 2 (k - 1)/k of the bytes per device."""
@@ -85,7 +130,7 @@ class Roofline:
             return 0.0
         carried = 2 * (self.devices - 1) / self.devices * tokens * self.hidden * ACTIVATION_BYTES
         once = self.reduce_seconds + carried / self.reduce_bandwidth
-        return REDUCES * self.layers * once
+        return REDUCES * (self.layers + self.other_layers) * once
 
 
 BYTES = 2

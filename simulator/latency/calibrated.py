@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from caesura.intercept.kv.costs import CostModel
 from caesura.scheduler.calibration import fit
-from caesura.simulator.machine import LatencyModel, StepShape
+from caesura.simulator.machine import LatencyModel, StepShape, pairs_within
 
 # The grid of `scheduler/vllm/client/measurement.py`, for an engine with these limits.
 MAX_TOKENS = 2048
@@ -31,21 +31,36 @@ class Calibrated:
         return self.cost.step_seconds(step.tokens, step.context)
 
 
-def prefill_shape(tokens: int, behind: int = 0) -> StepShape:
-    """Return the step that computes `tokens` of one request after `behind` computed tokens."""
+def prefill_shape(tokens: int, behind: int = 0, window: int = 0) -> StepShape:
+    """Return the step that computes `tokens` of one request after `behind` computed tokens.
+
+    `window` is that of the layers which have one, in tokens; 0: none has.
+    """
     pairs = tokens * behind + tokens * (tokens + 1) / 2
-    return StepShape(tokens, 1, 0, behind + tokens, behind + tokens, pairs)
+    end = behind + tokens
+    return StepShape(
+        tokens, 1, 0, end, end, pairs, min(end, window), pairs_within(window, behind, end)
+    )
 
 
-def decode_shape(sequences: int, context: int) -> StepShape:
+def decode_shape(sequences: int, context: int, window: int = 0) -> StepShape:
     """Return the step in which `sequences` requests decode to contexts of `context` tokens."""
-    return StepShape(sequences, sequences, sequences, sequences * context, context, 0.0)
+    return StepShape(
+        tokens=sequences,
+        sequences=sequences,
+        decodes=sequences,
+        context=sequences * context,
+        longest=context,
+        pairs=0.0,
+        windowed=sequences * min(context, window),
+    )
 
 
-def grid(kv_tokens: int) -> list[StepShape]:
+def grid(kv_tokens: int, window: int = 0) -> list[StepShape]:
     """Return the steps that a calibration times on an engine whose KV cache holds `kv_tokens`.
 
-    Raises `ValueError` if that is too little to calibrate with.
+    `window` is that of the layers which have one, in tokens; 0: none has. Raises `ValueError` if
+    the cache is too small to calibrate with.
     """
     longest = min(LONGEST, kv_tokens // 2)
     behind = longest // 2
@@ -54,21 +69,25 @@ def grid(kv_tokens: int) -> list[StepShape]:
             f"a KV cache of {kv_tokens} tokens is too small to calibrate with:"
             f" it needs at least {4 * SMALLEST}"
         )
-    found = [prefill_shape(size) for size in _sizes(SMALLEST, min(MAX_TOKENS, longest), 2)]
+    most = min(MAX_TOKENS, longest)
+    found = [prefill_shape(size, 0, window) for size in _sizes(SMALLEST, most, 2)]
     most = min(MAX_TOKENS, longest - behind)
-    found += [prefill_shape(size, behind) for size in _sizes(SMALLEST, most, 4)]
+    found += [prefill_shape(size, behind, window) for size in _sizes(SMALLEST, most, 4)]
     for context in sorted({SMALLEST, longest // 4, longest // 2}):
         fitting = min(MAX_SEQUENCES, kv_tokens * 3 // 4 // (context + DECODED))
-        found += [decode_shape(size, context + DECODED // 2) for size in _sizes(1, fitting, 2)]
+        middle = context + DECODED // 2
+        found += [decode_shape(size, middle, window) for size in _sizes(1, fitting, 2)]
     return found
 
 
-def fitted(latency: LatencyModel, kv_tokens: int) -> tuple[CostModel, float]:
+def fitted(latency: LatencyModel, kv_tokens: int, window: int = 0) -> tuple[CostModel, float]:
     """Return the cost model that a calibration would fit, without a link, and its mean error.
 
     Raises `ValueError` if the KV cache is too small to calibrate with.
     """
-    return fit((step.tokens, step.context, latency.seconds(step)) for step in grid(kv_tokens))
+    return fit(
+        (step.tokens, step.context, latency.seconds(step)) for step in grid(kv_tokens, window)
+    )
 
 
 def with_link(cost: CostModel, link_bytes: float, kv_bytes: int) -> CostModel:

@@ -25,8 +25,23 @@ from caesura.simulator.latency.analytic import (
     roofline,
 )
 from caesura.simulator.latency.calibrated import Calibrated, fitted, with_link
+from caesura.simulator.latency.hybrid import (
+    GEMMA_3_27B,
+    GPT_OSS_120B,
+    NEMOTRON_3_NANO_30B,
+    QWEN_3_NEXT_80B,
+    Hybrid,
+    hybrid_roofline,
+    kv_memory,
+)
 from caesura.simulator.latency.samullm import fits, samullm
-from caesura.simulator.machine import BLOCK_TOKENS, LatencyModel, Machine
+from caesura.simulator.machine import (
+    BLOCK_TOKENS,
+    KVLayers,
+    LatencyModel,
+    Machine,
+    block_tokens_of,
+)
 
 GIGA = 1e9
 
@@ -41,7 +56,8 @@ HOST = 128 * GIGA
 class Plan:
     """The plan of a machine; bytes and the link are those of one device.
 
-    Without a `cost`, `build` fits the cost model that a calibration would find.
+    Without a `cost`, `build` fits the cost model that a calibration would find. `layers` are given
+    where there are others than full attention, and `block_tokens` are those of their blocks.
     """
 
     latency: LatencyModel
@@ -52,6 +68,8 @@ class Plan:
     full_duplex: bool = False
     interference: float = 0.0
     cost: CostModel | None = None
+    layers: tuple[KVLayers, ...] = ()
+    block_tokens: int = BLOCK_TOKENS
 
     def build(self, name: str) -> Machine:
         """Return the machine.
@@ -60,7 +78,8 @@ class Plan:
         """
         cost = self.cost
         if cost is None:
-            steps, _ = fitted(self.latency, self.kv_tokens)
+            window = max((some.window for some in self.layers), default=0)
+            steps, _ = fitted(self.latency, self.kv_tokens, window)
             cost = with_link(steps, self.link_bytes, self.kv_bytes)
         return Machine(
             name=name,
@@ -72,6 +91,8 @@ class Plan:
             cost=cost,
             full_duplex=self.full_duplex,
             interference=self.interference,
+            block_tokens=self.block_tokens,
+            layers=self.layers,
         )
 
 
@@ -108,6 +129,21 @@ def _published(name: str, model: Decoder, device: Device, devices: int = 1, held
     )
 
 
+def _hybrid(name: str, model: Hybrid, device: Device, devices: int = 1) -> Plan:
+    """Return a machine of a model whose layers differ, which share the memory that is left."""
+    layers = model.layers(devices)
+    kv_bytes = layers[0].count * layers[0].token_bytes
+    return Plan(
+        latency=hybrid_roofline(name, model, device, devices),
+        kv_tokens=int(kv_memory(model, device, devices) // kv_bytes),
+        kv_bytes=kv_bytes,
+        link_bytes=device.link,
+        host_bytes=HOST / devices,
+        layers=layers,
+        block_tokens=block_tokens_of(layers),
+    )
+
+
 # Communication of the two-device Vicuna is free. The last three hold as many tokens as in
 # Past-Future's experiments (`max_total_token_num` of its artifact).
 _ALL = (
@@ -120,6 +156,10 @@ _ALL = (
     _published("llama-2-7b-a100-80g", LLAMA_2_7B, A100_80G, 1, 120_000),
     _published("llama-2-13b-a100-80g", LLAMA_2_13B, A100_80G, 1, 64_000),
     _published("llama-2-70b-a100-80g-tp4", LLAMA_2_70B, A100_80G, 4, 550_000),
+    _hybrid("qwen3-next-80b-h100-tp2", QWEN_3_NEXT_80B, H100_80G, 2),
+    _hybrid("gpt-oss-120b-h100", GPT_OSS_120B, H100_80G),
+    _hybrid("nemotron-3-nano-30b-h100", NEMOTRON_3_NANO_30B, H100_80G),
+    _hybrid("gemma-3-27b-h100", GEMMA_3_27B, H100_80G),
 )
 
 PLANS = {plan.latency.name: plan for plan in _ALL}
@@ -170,16 +210,13 @@ def make_machine(spec: str) -> Machine:
     values = _values(spec, rest, (*SOURCES.get(name, ()), *CHANGES))
     if name in PLANS and not values:
         return MACHINES[name]
-    block = BLOCK_TOKENS
     if name == "calibration":
-        plan, block = _from_calibration(spec, values)
+        plan = _from_calibration(spec, values)
     elif name == "samullm":
         plan = _from_samullm(spec, values)
     else:
         plan = PLANS[name]
-    if "block" in values:
-        block = int(_number(spec, values, "block", whole=True))
-    return replace(_changed(spec, plan, values).build(spec), block_tokens=block)
+    return _changed(spec, plan, values).build(spec)
 
 
 def _values(spec: str, text: str, known: tuple[str, ...]) -> dict[str, str]:
@@ -194,8 +231,8 @@ def _values(spec: str, text: str, known: tuple[str, ...]) -> dict[str, str]:
     return values
 
 
-def _from_calibration(spec: str, values: dict[str, str]) -> tuple[Plan, int]:
-    """Return the machine that was measured, and the tokens of a block of its engine."""
+def _from_calibration(spec: str, values: dict[str, str]) -> Plan:
+    """Return the machine that was measured, with blocks as large as those of its engine."""
     missing = [key for key in ("path", "kv", "host") if key not in values]
     if missing:
         raise ValueError(f"machine {spec!r}: a calibration also needs {'=, '.join(missing)}=")
@@ -206,8 +243,15 @@ def _from_calibration(spec: str, values: dict[str, str]) -> tuple[Plan, int]:
     if not link and "link" not in values:
         raise ValueError(f"machine {spec!r}: the calibration has no link; give link= in GB/s")
     name = f"{calibration.model} on {calibration.device}, as calibrated"
-    plan = Plan(Calibrated(name, cost), 0, calibration.bytes_per_token, link, 0.0, cost=cost)
-    return plan, calibration.block_size
+    return Plan(
+        latency=Calibrated(name, cost),
+        kv_tokens=0,
+        kv_bytes=calibration.bytes_per_token,
+        link_bytes=link,
+        host_bytes=0.0,
+        cost=cost,
+        block_tokens=calibration.block_size,
+    )
 
 
 def _from_samullm(spec: str, values: dict[str, str]) -> Plan:
@@ -232,6 +276,8 @@ def _changed(spec: str, plan: Plan, values: dict[str, str]) -> Plan:
             )
         if plan.cost is not None:
             changes["cost"] = with_link(plan.cost, link, plan.kv_bytes)
+    if "block" in values:
+        changes["block_tokens"] = int(_number(spec, values, "block", whole=True))
     if "interference" in values:
         changes["interference"] = _number(spec, values, "interference")
     if "duplex" in values:

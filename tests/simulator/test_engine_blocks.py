@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from caesura.simulator.engine import simulate
+from caesura.simulator.engine.layout import kv_spec
 from caesura.simulator.engine.transfer import connector_config
 from caesura.simulator.policy import POLICIES
 
@@ -91,7 +92,7 @@ def test_a_larger_block_takes_the_link_longer() -> None:
 @pytest.mark.parametrize("block_tokens", [16, 32, 512, 513, 4096])
 def test_the_host_holds_as_many_blocks_whatever_their_size(block_tokens: int) -> None:
     """vLLM's own connector gives each block whole pages; the tiny model's tokens take 8 bytes."""
-    config = connector_config(10, block_tokens, OFFLOAD)
+    config = connector_config(10, kv_spec(block_tokens).page_size_bytes, OFFLOAD)
     assert config is not None
     pages = -(-8 * block_tokens // mmap.PAGESIZE)
     assert config.kv_connector_extra_config["cpu_bytes_to_use"] == 10 * pages * mmap.PAGESIZE

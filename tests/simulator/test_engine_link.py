@@ -4,9 +4,11 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from vllm.v1.kv_offload.base import GPULoadStoreSpec
 
 from caesura.scheduler.vllm.engine.swap.messages import Load, Save, SwapOrders
 from caesura.simulator.engine import simulate
+from caesura.simulator.engine.layout import lay_out
 from caesura.simulator.engine.transfer import Link, OffloadCopies, SwapCopies
 
 from .simulated import KV_BYTES, OFFLOAD, OURS, SWAP, machine, session, with_settings, workload
@@ -74,7 +76,13 @@ def test_how_much_was_copied_beside_forward_passes() -> None:
 
 def swap_copies(**changes: object) -> SwapCopies:
     policy = replace(SWAP, synchronous_swap=bool(changes.pop("synchronous", False)))
-    return SwapCopies(machine(blocks_per_second=RATE, **changes), policy, {})
+    made = machine(blocks_per_second=RATE, **changes)
+    return SwapCopies(made, lay_out(made, 2048, caching=True), policy, {})
+
+
+def offload_copies() -> OffloadCopies:
+    made = machine(blocks_per_second=RATE)
+    return OffloadCopies(made, lay_out(made, 2048, caching=True), OFFLOAD, {})
 
 
 def save_of(blocks: int) -> SwapOrders:
@@ -139,7 +147,7 @@ def test_interference_slows_a_step_for_as_long_as_copies_run(blocks: int, second
 
 
 def job(blocks: int, request_id: str = "one") -> SimpleNamespace:
-    spec = SimpleNamespace(block_ids=list(range(blocks)))
+    spec = GPULoadStoreSpec(list(range(blocks)), [blocks], [0])
     return SimpleNamespace(req_id=request_id, src_spec=spec, dst_spec=spec)
 
 
@@ -150,7 +158,7 @@ def orders(
 
 
 def test_vllms_worker_puts_stores_off_by_a_step() -> None:
-    copies = OffloadCopies(machine(blocks_per_second=RATE), OFFLOAD, {})
+    copies = offload_copies()
     copies.begin(orders({1: job(10)}), 0.0)
     assert copies.link.next_end is None
     copies.begin(orders({2: job(10)}, {3: job(20, "two")}), 0.030)
@@ -163,7 +171,7 @@ def test_vllms_worker_puts_stores_off_by_a_step() -> None:
 
 
 def test_vllms_worker_waits_for_stores_whose_blocks_are_needed() -> None:
-    copies = OffloadCopies(machine(blocks_per_second=RATE), OFFLOAD, {})
+    copies = offload_copies()
     copies.begin(orders({1: job(10)}), 0.0)
     # The first is submitted anyway; the third is not put off, since this step overwrites it.
     copies.begin(orders({2: job(10), 3: job(10)}, flush={3}), 0.030)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import inf, nan
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -94,7 +95,7 @@ def test_more_takes_longer(name: str, tokens: int, context: int, pairs: float, m
         {"reduce_bandwidth": 0.0},
     ],
 )
-def test_numbers_that_no_device_has(wrong: dict[str, float]) -> None:
+def test_numbers_that_no_device_has(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"plain.*{next(iter(wrong))}"):
         replace(PLAIN, **wrong)
     assert replace(PLAIN, base=0.0, reduce_bandwidth=inf).base == 0

@@ -159,10 +159,8 @@ class Replica:
             tokens, style_of(policy, tokens), self._scheduler, plan, truth
         )
         self._clients.stay = build.stay
-        copies = copies_of(self._scheduler, machine, policy, self._clients)
-        self._core = Core(
-            self._scheduler, self._clients, copies, machine.latency, self._clock, build.check
-        )
+        copies = copies_of(self._scheduler, machine, plan, policy, self._clients)
+        self._core = Core(self._scheduler, self._clients, copies, machine, self._clock, build.check)
 
     def run(self, orders: Orders | None, end: float) -> News:
         """Take the front's orders, and run all steps that begin before the second `end`."""
