@@ -18,14 +18,14 @@ import aiohttp
 from aiohttp import web
 
 from caesura.planning.application.application import Application, ApplicationError, Model
-from caesura.planning.run.host import Endpoint, EngineHost, Replica
+from caesura.planning.run.host import Asking, Endpoint, EngineHost, Replica
 
 ADDRESS = "127.0.0.1"
 MAX_BODY_BYTES = 16 << 20
 MAX_ANSWER_SECONDS = 3600.0
 
 
-class Router:
+class Router(Asking):
     """Passes requests for a model on to one of its engines, the one with the fewest in flight.
 
     An asynchronous context manager. It listens on this machine only, on a free port. A model
@@ -34,21 +34,18 @@ class Router:
     """
 
     def __init__(self) -> None:
+        super().__init__(MAX_ANSWER_SECONDS)
         self._engines: dict[str, dict[str, Endpoint]] = {}
         self._in_flight: dict[str, int] = {}
         self._port = 0
         self._runner: web.AppRunner | None = None
-        self._http: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         """Begin to listen."""
         app = web.Application(client_max_size=MAX_BODY_BYTES)
         app.router.add_post("/{model}/v1/chat/completions", self._chat)
         app.router.add_get("/{model}/metrics", self._metrics)
-        self._http = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=MAX_ANSWER_SECONDS, sock_connect=30),
-            connector=aiohttp.TCPConnector(limit=0),
-        )
+        await super().__aenter__()
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
         await self._runner.setup()
         site = web.TCPSite(self._runner, ADDRESS, 0)
@@ -63,8 +60,8 @@ class Router:
         trace: TracebackType | None,
     ) -> None:
         """Close all connections."""
-        assert self._runner is not None and self._http is not None
-        await self._http.close()
+        assert self._runner is not None
+        await super().__aexit__(kind, error, trace)
         await self._runner.cleanup()
 
     def url_of(self, model: str) -> str:
@@ -97,10 +94,9 @@ class Router:
             self._in_flight[replica] -= 1
 
     async def _passed(self, endpoint: Endpoint, body: dict[str, object]) -> web.Response:
-        assert self._http is not None
         url = endpoint.chat_url
         try:
-            async with self._http.post(url, json=body, headers=endpoint.headers) as answer:
+            async with self.http.post(url, json=body, headers=endpoint.headers) as answer:
                 content = await answer.read()
                 kind = answer.content_type
                 return web.Response(body=content, status=answer.status, content_type=kind)
@@ -109,12 +105,11 @@ class Router:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         """Answer with the metrics of all engines of the model, one behind the other."""
-        assert self._http is not None
         texts = []
         for endpoint in list(self._engines.get(request.match_info["model"], {}).values()):
             url = f"{endpoint.server}/metrics"
             try:
-                async with self._http.get(url, headers=endpoint.headers) as answer:
+                async with self.http.get(url, headers=endpoint.headers) as answer:
                     texts.append(await answer.text())
             except (aiohttp.ClientError, TimeoutError):
                 continue

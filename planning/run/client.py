@@ -4,18 +4,16 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import aiohttp
 
 from caesura.planning.application.requests import Request, Requests
 from caesura.planning.run.asking import TOOL
-from caesura.planning.run.host import Endpoint
+from caesura.planning.run.host import Asking, Endpoint
 
 MAX_REQUEST_SECONDS = 3600.0
 """How long an engine may take for one request before it counts as lost."""
-CONNECT_SECONDS = 30.0
 MAX_REASON_CHARACTERS = 300
 BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses after which the same request may succeed."""
@@ -56,31 +54,14 @@ class Completion:
     output_tokens: int
 
 
-class Client:
+class Client(Asking):
     """Asks engines over HTTP. An asynchronous context manager, which closes its connections."""
 
     def __init__(self) -> None:
-        self._http: aiohttp.ClientSession | None = None
-
-    async def __aenter__(self) -> Self:
-        self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
-            timeout=aiohttp.ClientTimeout(total=MAX_REQUEST_SECONDS, sock_connect=CONNECT_SECONDS),
-        )
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        assert self._http is not None
-        await self._http.close()
+        super().__init__(MAX_REQUEST_SECONDS)
 
     async def ask(self, endpoint: Endpoint, question: Question) -> Completion:
         """Return the model's answer. Raises `EngineLost`, `EngineBusy` and `Refused`."""
-        assert self._http is not None, "the client is used as a context manager"
         body: dict[str, Any] = {
             "model": endpoint.model,
             "messages": list(question.messages),
@@ -92,9 +73,8 @@ class Client:
         if question.tools:
             body["server_tools"] = list(question.tools)
         try:
-            async with self._http.post(
-                endpoint.chat_url, json=body, headers=endpoint.headers
-            ) as answer:
+            url, headers = endpoint.chat_url, endpoint.headers
+            async with self.http.post(url, json=body, headers=headers) as answer:
                 held = await answer.read()
                 status = answer.status
         except (TimeoutError, aiohttp.ClientError, OSError) as error:

@@ -1,9 +1,14 @@
 """The interface between a run and the machines: engines are placed, loaded, drained and evicted."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
+
+import aiohttp
 
 from caesura.planning.application.application import Model
+
+CONNECT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,34 @@ class Endpoint:
     def headers(self) -> dict[str, str]:
         """Return the headers of every request to it."""
         return {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+
+
+class Asking:
+    """Sends requests to engines. An asynchronous context manager, which closes its connections."""
+
+    def __init__(self, max_seconds: float, connect_seconds: float | None = CONNECT_SECONDS) -> None:
+        """Create it; a request takes `max_seconds` at most, and a connection `connect_seconds`."""
+        self._limits = aiohttp.ClientTimeout(total=max_seconds, sock_connect=connect_seconds)
+        self._http: aiohttp.ClientSession | None = None
+
+    @property
+    def http(self) -> aiohttp.ClientSession:
+        """The connections, within the context."""
+        assert self._http is not None, "it is used as a context manager"
+        return self._http
+
+    async def __aenter__(self) -> Self:
+        connections = aiohttp.TCPConnector(limit=0)
+        self._http = aiohttp.ClientSession(connector=connections, timeout=self._limits)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.http.close()
 
 
 class HostError(Exception):

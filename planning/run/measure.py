@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
 from statistics import fmean, median
-from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
@@ -19,7 +18,7 @@ from caesura.planning.costs.devices import Kind
 from caesura.planning.costs.engine import MOST_RUNNING
 from caesura.planning.costs.measured import MeasuredEngine, MeasuredSleep, model_name
 from caesura.planning.costs.shapes import kv_arguments, longest_of, read_shape
-from caesura.planning.run.host import Endpoint, EngineHost, HostError, Replica
+from caesura.planning.run.host import Asking, Endpoint, EngineHost, HostError, Replica
 from caesura.planning.run.processes import facts_of
 from caesura.planning.run.sleep import LEVELS, SleepRoutes
 from caesura.scheduler.calibration import Step, fit
@@ -122,7 +121,7 @@ MAX_SECONDS = 600.0
 """How long a load may take."""
 
 
-class Asker:
+class Asker(Asking):
     """Sends loads to an engine. An asynchronous context manager.
 
     Prompts are random numbers, so that no prefix is cached. The tokens of a number are found with
@@ -133,27 +132,17 @@ class Asker:
     def __init__(
         self, endpoint: Endpoint, random: Random, temperature: float, clock: Callable[[], float]
     ) -> None:
+        super().__init__(MAX_SECONDS, connect_seconds=None)
         self._endpoint = endpoint
         self._clock = clock
         self._random = random
         self._temperature = temperature
-        self._http: aiohttp.ClientSession | None = None
         self._fixed, self._each = 12.0, 3.0
 
     async def __aenter__(self) -> Self:
-        limits = aiohttp.ClientTimeout(total=MAX_SECONDS)
-        self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=limits)
+        await super().__aenter__()
         await self._learn_tokens()
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        assert self._http is not None
-        await self._http.close()
 
     async def take(self, load: Load) -> Taken:
         """Return how long a load takes; raises `HostError` if the engine fails."""
@@ -176,7 +165,6 @@ class Asker:
 
     async def _ask(self, text: str, tokens: int) -> int:
         """Return the tokens of the prompt of a request that decodes exactly so many tokens."""
-        assert self._http is not None
         body: dict[str, Any] = {
             "model": self._endpoint.model,
             "messages": [{"role": "user", "content": text}],
@@ -186,7 +174,7 @@ class Asker:
         }
         url, headers = self._endpoint.chat_url, self._endpoint.headers
         try:
-            async with self._http.post(url, json=body, headers=headers) as answer:
+            async with self.http.post(url, json=body, headers=headers) as answer:
                 held = await answer.json(content_type=None)
                 if answer.status != 200:
                     raise HostError(f"the engine refused a request: {held!s:.300}")
