@@ -7,10 +7,11 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
+from copy import copy
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Self, get_type_hints
+from typing import Annotated, Any, Self, get_args, get_type_hints
 
 import typer
 
@@ -24,7 +25,9 @@ def filled(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with an option for each field of its dataclass parameters.
 
     A field is declared like a parameter of a Typer command, by an `Annotated` type and a default,
-    or it is a dataclass of such fields. The names of all fields and other parameters of a command
+    or it is a dataclass of such fields. Options without a panel of `--help` of their own are in the
+    `panel` of their dataclass, if it has one. A switch has only the name of its field, unless it
+    states others. The names of all fields and other parameters of a command
     must differ.
     """
     groups: dict[str, Any] = {}
@@ -70,9 +73,20 @@ def _options_of(group: Any) -> list[inspect.Parameter]:
             options += _options_of(hints[each.name])
             continue
         default = inspect.Parameter.empty if each.default is MISSING else each.default
-        kind, hint = inspect.Parameter.KEYWORD_ONLY, hints[each.name]
+        kind, hint = inspect.Parameter.KEYWORD_ONLY, _option(group, each.name, hints[each.name])
         options.append(inspect.Parameter(each.name, kind, default=default, annotation=hint))
     return options
+
+
+def _option(group: Any, name: str, hint: Any) -> Any:
+    """Return a field's type with its option, which has all that the field and the group imply."""
+    value, option = get_args(hint)
+    option = copy(option)  # other groups may share it
+    option.rich_help_panel = option.rich_help_panel or getattr(group, "panel", None)
+    if value is bool and option.default is ...:  # where Typer takes the first name
+        option.default = f"--{name.replace('_', '-')}"
+    made: Any = Annotated
+    return made[value, option]
 
 
 DEFAULT_HOST_GIB = 4.0

@@ -1,9 +1,9 @@
 """The options of `caesura serve`, by what they are about."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 
@@ -102,9 +102,8 @@ class DoorOptions:
     shared_prefix_cache: Annotated[
         bool,
         typer.Option(
-            "--shared-prefix-cache",
             help="Let clients with different keys share the prefix cache, so that each can find out"
-            " what others have sent.",
+            " what others have sent."
         ),
     ] = False
     allowed_origin: Annotated[
@@ -146,7 +145,7 @@ class DoorOptions:
     ] = 0.0
     no_what_if: Annotated[
         bool,
-        typer.Option("--no-what-if", help="Offer no replays of recordings on the page."),
+        typer.Option(help="Offer no replays of recordings on the page."),
     ] = False
 
     def keys(self) -> list[Key] | None:
@@ -169,30 +168,27 @@ class DoorOptions:
 class Scheduling:
     """The handling of paused and waiting requests."""
 
+    panel: ClassVar = PAUSES
+
     handling: Annotated[
         str,
         typer.Option(
             metavar="NAME",
             callback=_known,
             help=f"The policy for the KV cache of paused requests: {', '.join(HANDLINGS)}.",
-            rich_help_panel=PAUSES,
         ),
     ] = DEFAULTS.handling
     host_gib: HostGib = DEFAULT_HOST_GIB
     calibration: Annotated[
         Path | None,
         typer.Option(
-            "--calibration",
-            help="A file of `caesura calibrate`. Default: the one in the cache, made if missing.",
-            rich_help_panel=PAUSES,
+            help="A file of `caesura calibrate`. Default: the one in the cache, made if missing."
         ),
     ] = None
     no_calibrate: Annotated[
         bool,
         typer.Option(
-            "--no-calibrate",
-            help="Do not measure at the start; begin with a guess, and learn while serving.",
-            rich_help_panel=PAUSES,
+            help="Do not measure at the start; begin with a guess, and learn while serving."
         ),
     ] = False
     records: Annotated[
@@ -201,15 +197,12 @@ class Scheduling:
             dir_okay=False,
             writable=True,
             help="Append the scheduler's records to this file, as JSON lines.",
-            rich_help_panel=PAUSES,
         ),
     ] = None
     pause_deadline: Annotated[
         float,
         typer.Option(
-            min=0,
-            help="Seconds of a pause after which its KV is discarded; 0 means never.",
-            rich_help_panel=PAUSES,
+            min=0, help="Seconds of a pause after which its KV is discarded; 0 means never."
         ),
     ] = DEFAULTS.pause_deadline
     retention: Annotated[
@@ -217,16 +210,13 @@ class Scheduling:
         typer.Option(
             min=0,
             help="Seconds that KV is kept for the follow-up of a request that ended at a call.",
-            rich_help_panel=PAUSES,
         ),
     ] = DEFAULTS.retention
     no_splice: Annotated[
         bool,
         typer.Option(
-            "--no-splice",
             help="Render the whole history of a follow-up, instead of continuing from the tokens"
-            " of the answer before it.",
-            rich_help_panel=PAUSES,
+            " of the answer before it."
         ),
     ] = False
     ranking: Annotated[
@@ -342,66 +332,41 @@ SOCKETS = SocketLimits()
 class ConnectionOptions:
     """How many connections there may be, and how long each may keep the server waiting."""
 
+    panel: ClassVar = CONNECTIONS
+
     header_seconds: Annotated[
-        float,
-        typer.Option(
-            min=0.1,
-            help="Seconds for the headers of a request.",
-            rich_help_panel=CONNECTIONS,
-        ),
+        float, typer.Option(min=0.1, help="Seconds for the headers of a request.")
     ] = SOCKETS.header_seconds
     body_seconds: Annotated[
         float,
         typer.Option(
-            min=0.1,
-            help="Seconds for the body of a request, and 1 more for every 16 KiB of it.",
-            rich_help_panel=CONNECTIONS,
+            min=0.1, help="Seconds for the body of a request, and 1 more for every 16 KiB of it."
         ),
     ] = SOCKETS.body_seconds
     idle_seconds: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Seconds that a connection stays open between requests.",
-            rich_help_panel=CONNECTIONS,
-        ),
+        int, typer.Option(min=1, help="Seconds that a connection stays open between requests.")
     ] = SOCKETS.idle_seconds
     write_seconds: Annotated[
         float,
         typer.Option(
             min=0.1,
             help="Seconds in which a client must read some of its answer; else its run ends.",
-            rich_help_panel=CONNECTIONS,
         ),
     ] = SOCKETS.write_seconds
     max_connections: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="The most open connections; `ulimit -n` may allow fewer.",
-            rich_help_panel=CONNECTIONS,
-        ),
+        int, typer.Option(min=1, help="The most open connections; `ulimit -n` may allow fewer.")
     ] = SOCKETS.max_connections
     max_connections_per_address: Annotated[
         int,
         typer.Option(
-            min=1,
-            help="The most open connections of one address, such as that of a proxy.",
-            rich_help_panel=CONNECTIONS,
+            min=1, help="The most open connections of one address, such as that of a proxy."
         ),
-    ] = SOCKETS.max_per_address
+    ] = SOCKETS.max_connections_per_address
 
     @property
     def limits(self) -> SocketLimits:
         """The bounds for the server."""
-        return SocketLimits(
-            header_seconds=self.header_seconds,
-            body_seconds=self.body_seconds,
-            idle_seconds=self.idle_seconds,
-            write_seconds=self.write_seconds,
-            max_connections=self.max_connections,
-            max_per_address=self.max_connections_per_address,
-        )
+        return SocketLimits(**asdict(self))
 
 
 AUDIT = "Audit"
@@ -412,6 +377,8 @@ AUDIT = "Audit"
 class AuditOptions:
     """Where calls and decisions are noted, and with how much of them."""
 
+    panel: ClassVar = AUDIT
+
     audit: Annotated[
         Path | None,
         typer.Option(
@@ -419,20 +386,12 @@ class AuditOptions:
             metavar="FILE",
             help="Note calls of tools, questions to people and their decisions in this file, as"
             " JSON lines. Default, where there are tools: in the user's state directory.",
-            rich_help_panel=AUDIT,
         ),
     ] = None
     audit_content: Annotated[
-        bool,
-        typer.Option(
-            "--audit-content",
-            help="Note arguments and answers too, instead of their digests.",
-            rich_help_panel=AUDIT,
-        ),
+        bool, typer.Option(help="Note arguments and answers too, instead of their digests.")
     ] = False
-    no_audit: Annotated[
-        bool, typer.Option("--no-audit", help="Keep no audit log.", rich_help_panel=AUDIT)
-    ] = False
+    no_audit: Annotated[bool, typer.Option(help="Keep no audit log.")] = False
 
     def log(self, has_tools: bool) -> AuditLog | None:
         """Return the log, or None if none is wanted. Raises `UsageError`."""
@@ -446,7 +405,7 @@ class AuditOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoreOptions:
     """What is kept in files, or in a database."""
 
     responses: Annotated[
@@ -460,8 +419,7 @@ class Kept:
     no_responses: Annotated[
         bool,
         typer.Option(
-            "--no-responses",
-            help="Keep stored responses and conversations in memory only, until the server ends.",
+            help="Keep stored responses and conversations in memory only, until the server ends."
         ),
     ] = False
     journal: Annotated[
@@ -475,8 +433,7 @@ class Kept:
     no_journal: Annotated[
         bool,
         typer.Option(
-            "--no-journal",
-            help="Write no runs down: those under way are lost when the server ends or dies.",
+            help="Write no runs down: those under way are lost when the server ends or dies."
         ),
     ] = False
 
@@ -539,12 +496,12 @@ DRAIN_SECONDS = 1.0
 class LifetimeOptions:
     """Restarts of the engine, and the end of the server."""
 
+    panel: ClassVar = LIFETIME
+
     no_restart: Annotated[
         bool,
         typer.Option(
-            "--no-restart",
-            help="End with exit code 3 when the engine dies, instead of starting it again.",
-            rich_help_panel=LIFETIME,
+            help="End with exit code 3 when the engine dies, instead of starting it again."
         ),
     ] = False
     engine_timeout: Annotated[
@@ -554,7 +511,6 @@ class LifetimeOptions:
             metavar="SECONDS",
             help="An engine whose process does not answer for so long is hung: it is killed and "
             "started again. 0 asks nothing.",
-            rich_help_panel=LIFETIME,
         ),
     ] = ENGINE_TIMEOUT_SECONDS
     drain_delay: Annotated[
@@ -564,7 +520,6 @@ class LifetimeOptions:
             metavar="SECONDS",
             help="After SIGTERM the port stays open for so long, so that balancers notice that "
             "/ready says 503.",
-            rich_help_panel=LIFETIME,
         ),
     ] = DRAIN_SECONDS
     shutdown_timeout: Annotated[
@@ -573,7 +528,6 @@ class LifetimeOptions:
             min=0,
             metavar="SECONDS",
             help="How long requests under way may take to finish when the server ends.",
-            rich_help_panel=LIFETIME,
         ),
     ] = SHUTDOWN_SECONDS
 
@@ -586,7 +540,7 @@ class ServeOptions:
     door: DoorOptions
     connections: ConnectionOptions
     audits: AuditOptions
-    kept: Kept
+    stores: StoreOptions
     lifetime: LifetimeOptions
     paused: Scheduling
     traces: Traces
@@ -595,4 +549,4 @@ class ServeOptions:
         """Raise `UsageError` for invalid options, before an engine starts."""
         self.paused.check()
         self.traces.check()
-        self.kept.check()
+        self.stores.check()

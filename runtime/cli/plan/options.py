@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
@@ -122,13 +122,14 @@ class RunTraces:
 class EngineOptions:
     """What a plan is carried out on."""
 
+    panel: ClassVar = ENGINES
+
     backend: Annotated[
         str,
         typer.Option(
             metavar="NAME",
             callback=_backend,
             help=f"What holds the engines: {', '.join(BACKENDS)}.",
-            rich_help_panel=ENGINES,
         ),
     ] = "processes"
     sleep_level: Annotated[
@@ -138,7 +139,6 @@ class EngineOptions:
             max=2,
             help="What an engine gives up with --backend sleep: 0 the KV cache, 1 the weights too,"
             " kept in the host's memory, 2 both, so that weights are read again.",
-            rich_help_panel=ENGINES,
         ),
     ] = 1
     logs: Annotated[
@@ -147,16 +147,12 @@ class EngineOptions:
             metavar="DIR",
             file_okay=False,
             help="Where the engines' logs go. Default: beside the results.",
-            rich_help_panel=ENGINES,
         ),
     ] = None
     in_flight: Annotated[
         int,
         typer.Option(
-            min=1,
-            metavar="N",
-            help="The most requests that one engine is sent at a time.",
-            rich_help_panel=ENGINES,
+            min=1, metavar="N", help="The most requests that one engine is sent at a time."
         ),
     ] = MAX_IN_FLIGHT
     drain_seconds: Annotated[
@@ -166,6 +162,5 @@ class EngineOptions:
             metavar="SECONDS",
             help="How long an engine that is given up may work on its requests. Those left begin"
             " again elsewhere.",
-            rich_help_panel=ENGINES,
         ),
     ] = DRAIN_SECONDS

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
@@ -68,13 +68,14 @@ class WorkloadOptions:
 class ReplicaOptions:
     """Several replicas of the machine, and the routers to compare."""
 
+    panel: ClassVar = REPLICAS
+
     replicas: Annotated[
         int | None,
         typer.Option(
             min=1,
             metavar="COUNT",
             help="Serve on so many replicas of the machine; rates are those of all together.",
-            rich_help_panel=REPLICAS,
         ),
     ] = None
     routers: Annotated[
@@ -84,7 +85,6 @@ class ReplicaOptions:
             metavar="ROUTER,...",
             help="The routers of requests to compare, with parameters after a colon, such as"
             " `affinity:slack=4`; see --list. Repeatable. Default: affinity,least,prefix.",
-            rich_help_panel=REPLICAS,
         ),
     ] = None
     epoch: Annotated[
@@ -93,7 +93,6 @@ class ReplicaOptions:
             metavar="SECONDS",
             help="The simulated interval at which replicas tell their loads. A call that returns"
             " sooner is routed at its end. Default: 0.05.",
-            rich_help_panel=REPLICAS,
         ),
     ] = None
 

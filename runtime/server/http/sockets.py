@@ -50,7 +50,7 @@ class SocketLimits:
     """How long a connection stays open between requests. Clients then open a new one."""
     write_seconds: float = 60.0
     max_connections: int = 4096
-    max_per_address: int = 2048
+    max_connections_per_address: int = 2048
     """The most connections of one IPv4 address, or of one IPv6 network of 64 bits."""
     max_body_bytes_read: int = 512 * 2**20
     """The most bytes of all bodies that are being read."""
@@ -323,7 +323,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
 def protocol_of(limits: SocketLimits) -> type[BoundedProtocol]:
     """Return the protocol of a server's connections, since uvicorn makes them from a class."""
-    counts = ConnectionCounts(limits.most_connections(descriptors()), limits.max_per_address)
+    counts = ConnectionCounts(
+        limits.most_connections(descriptors()), limits.max_connections_per_address
+    )
     return type("Bounded", (BoundedProtocol,), {"limits": limits, "counts": counts})
 
 
