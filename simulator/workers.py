@@ -1,32 +1,71 @@
-"""Processes that simulate: their environment, and how they end.
+"""Processes that simulate: how they are spawned, set up and ended.
 
-They are started by `study/pool.py` for whole runs, and by `engine/replicas/shards.py` for replicas.
+`study/pool.py` has whole runs made in a pool of them. `engine/replicas/shards.py` keeps replicas
+in them, and asks by pipes: a pool's queues and threads would cost more than many an epoch.
 """
 
 import logging
-import multiprocessing
 import os
-import signal
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from multiprocessing.context import SpawnContext, SpawnProcess
+from typing import Any
+
+from caesura.processes.spawned import (
+    deaf_children,
+    end_with_parent,
+    names_program,
+    program_runs_once,
+)
 
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
 """The workers' environment: no result may depend on hashes, and each worker uses one core."""
 
 
-@contextmanager
-def children_of_this_run() -> Iterator[None]:
-    """Start processes within that ignore Ctrl-C and whose results depend on no hashes."""
-    with environment(ENVIRONMENT), deaf_children():
-        yield
+class Workers(SpawnContext):
+    """How the processes of a run are made; it knows them, so that they can be ended.
+
+    They import the main program only if the `work` that they will get names something there.
+    """
+
+    def __init__(self, work: object) -> None:
+        super().__init__()
+        self._needs_program = names_program(work)
+        self._made: list[_Worker] = []
+
+    def Process(self, *given: Any, **named: Any) -> "_Worker":  # type: ignore[override]  # noqa: N802
+        """Make a process; `multiprocessing` gives the name."""
+        process = _Worker(*given, **named)
+        process.needs_program = self._needs_program
+        self._made.append(process)
+        return process
+
+    def end(self) -> None:
+        """End the processes, also those that are at work."""
+        started = [process for process in self._made if process.pid is not None]
+        for process in started:
+            process.terminate()
+        for process in started:
+            process.join()
+
+
+class _Worker(SpawnProcess):
+    """A process that ignores Ctrl-C, whose results depend on no hashes."""
+
+    needs_program = False
+
+    def start(self) -> None:
+        """Start it, and run the main program there only if it is needed."""
+        once = nullcontext() if self.needs_program else program_runs_once()
+        with _environment(), deaf_children(), once:
+            super().start()
 
 
 @contextmanager
-def environment(variables: dict[str, str]) -> Iterator[None]:
-    """Set variables for the processes that start within; Python reads a hash seed at its start."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
+def _environment() -> Iterator[None]:
+    """Set the variables of the workers: Python reads a hash seed at its start."""
+    before = {name: os.environ.get(name) for name in ENVIRONMENT}
+    os.environ.update(ENVIRONMENT)
     try:
         yield
     finally:
@@ -37,30 +76,8 @@ def environment(variables: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-@contextmanager
-def deaf_children() -> Iterator[None]:
-    """Block Ctrl-C in the processes that start within, which inherit the signal mask.
-
-    A terminal sends Ctrl-C to all processes, but only the parent must act on it. The parent
-    receives a pending one at the end of the block.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def in_a_worker() -> None:
     """Set up a process that simulates: it ends with its parent."""
     # vLLM warns about missing parts that only a real model needs.
     logging.getLogger("vllm").setLevel(logging.ERROR)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-
-
-def _leave_with_parent() -> None:
-    """End this worker when its parent is gone; a killed parent cannot stop its workers."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    end_with_parent()

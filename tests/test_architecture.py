@@ -30,10 +30,11 @@ MAY_IMPORT = {
     "stores": {"stores"},
     "processes": {"processes"},
     "tools": {"tools", "stores", "processes"},
-    "scheduler": {"scheduler"} | INTERCEPT,
-    "scheduler/vllm": {"scheduler", "scheduler/vllm"} | INTERCEPT,
-    "simulator": {"scheduler", "simulator"} | INTERCEPT,
+    "scheduler": {"scheduler", "processes"} | INTERCEPT,
+    "scheduler/vllm": {"scheduler", "scheduler/vllm", "processes"} | INTERCEPT,
+    "simulator": {"scheduler", "simulator", "processes"} | INTERCEPT,
     "simulator/engine": {
+        "processes",
         "scheduler",
         "simulator",
         "simulator/engine",
@@ -41,7 +42,16 @@ MAY_IMPORT = {
     }
     | INTERCEPT,
     "planning": {"planning", "processes", "scheduler", "simulator"} | INTERCEPT,
-    "runtime": {"runtime", "tools", "stores", "scheduler", "simulator", "planning"} | INTERCEPT,
+    "runtime": {
+        "runtime",
+        "tools",
+        "stores",
+        "processes",
+        "scheduler",
+        "simulator",
+        "planning",
+    }
+    | INTERCEPT,
 }
 # Run in a process of their own, which imports what it needs when it is asked to.
 WORKS_APART = {"tools/picture/diffusion_child.py", "scheduler/prompt_lengths/encoder.py"}

@@ -5,10 +5,10 @@ The adapter does not patch vLLM. It uses `scheduler_cls`, `SamplingParams.extra_
 """
 
 # ruff: noqa: E402
-from caesura.scheduler.vllm.orphan import end_with_parent
+from caesura.scheduler.vllm.orphan import end_with_server
 
 # Before the slow imports: an engine whose parent is killed from here on ends within seconds.
-end_with_parent()
+end_with_server()
 
 from caesura.scheduler.vllm.engine.connector import CaesuraConnector
 from caesura.scheduler.vllm.engine.scheduler import CaesuraAsyncScheduler, CaesuraScheduler

@@ -9,39 +9,24 @@ package of the schedulers calls this module as soon as it is imported.
 """
 
 import multiprocessing
-import os
-import signal
 import threading
-import time
-from multiprocessing import connection
+
+from caesura.processes.spawned import end_with_parent
 
 NAME = "EngineCore"
 """How the names of vLLM's engine processes begin."""
 GRACE_SECONDS = 5.0
 """How long the process may take to end by itself."""
-LOOK_SECONDS = 0.05
-"""How often a process that is being set up looks whether its parent is known."""
 _WATCHED = threading.Event()
 
 
-def end_with_parent() -> None:
+def end_with_server() -> None:
     """Make this process end when the process that started it ends, if it is an engine's.
 
-    `multiprocessing` gives each process the reading end of a pipe that its parent holds open.
     Only the first call has an effect.
     """
     is_engine = multiprocessing.current_process().name.startswith(NAME)
     if not is_engine or _WATCHED.is_set():
         return
     _WATCHED.set()
-    threading.Thread(target=_end_with_parent, name="caesura-orphan", daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    # A spawned process has its name before it reads its arguments, and its parent afterwards.
-    while (parent := multiprocessing.parent_process()) is None:
-        time.sleep(LOOK_SECONDS)
-    connection.wait([parent.sentinel])
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(GRACE_SECONDS)
-    os.kill(os.getpid(), signal.SIGKILL)
+    end_with_parent(GRACE_SECONDS)

@@ -1,12 +1,10 @@
 """Run simulations in worker processes, which are reused since importing vLLM takes seconds."""
 
-import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,7 +12,7 @@ from caesura.scheduler.errors import EngineFailed
 from caesura.simulator.study.plan import Cell
 from caesura.simulator.study.store import write_run
 from caesura.simulator.study.work import Work
-from caesura.simulator.workers import ENVIRONMENT, deaf_children, environment, in_a_worker
+from caesura.simulator.workers import Workers, in_a_worker
 
 POLL_SECONDS = 0.2
 NEWS_SECONDS = 0.5
@@ -62,19 +60,13 @@ def run_all(tasks: Sequence[Task], jobs: int, work: Work, watch: Watch) -> list[
     """
     if not tasks:
         return []
-    context = multiprocessing.get_context("spawn")
-    news = context.SimpleQueue()
-    before = set(multiprocessing.active_children())
-    with (
-        environment(ENVIRONMENT),
-        ProcessPoolExecutor(min(jobs, len(tasks)), context, _begin, (news,)) as pool,
-    ):
+    workers = Workers((work, tasks))
+    news = workers.SimpleQueue()
+    with ProcessPoolExecutor(min(jobs, len(tasks)), workers, _begin, (news,)) as pool:
         try:
-            with deaf_children():
-                futures = {
-                    pool.submit(_run, work, task, number): number
-                    for number, task in enumerate(tasks)
-                }
+            futures = {
+                pool.submit(_run, work, task, number): number for number, task in enumerate(tasks)
+            }
             return list(_await(futures, tasks, news, watch))
         except BrokenProcessPool:
             raise EngineFailed(
@@ -83,7 +75,7 @@ def run_all(tasks: Sequence[Task], jobs: int, work: Work, watch: Watch) -> list[
             ) from None
         except BaseException:
             # Waiting would take minutes, and ending a worker cannot leave part of a file.
-            _end(set(multiprocessing.active_children()) - before)
+            workers.end()
             pool.shutdown(wait=True, cancel_futures=True)
             raise
 
@@ -105,13 +97,6 @@ def _await(
             watch.ended(cell)
             if error is not None:
                 yield Failure(cell, f"{type(error).__name__}: {error}")
-
-
-def _end(processes: set[BaseProcess]) -> None:
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        process.join()
 
 
 # -- in a worker ---------------------------------------------------------------------------------

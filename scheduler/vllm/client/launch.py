@@ -2,18 +2,11 @@
 
 import copy
 import logging
-import pickle
-import signal
-import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
-from multiprocessing import resource_tracker
-from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 from vllm.config import KVTransferConfig, ModelConfig, SchedulerConfig, VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
@@ -22,6 +15,7 @@ from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from caesura.intercept.calls.formats import check_together
+from caesura.processes.spawned import deaf_children, names_program, program_runs_once
 from caesura.scheduler.calibration import Calibration, CalibrationError
 from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.errors import EngineFailed, UsageError
@@ -159,9 +153,9 @@ def _started(config: VllmConfig, args: AsyncEngineArgs, *, compact_json: bool) -
     """
     # A start writes into its configuration what it finds out, such as ports.
     config = copy.deepcopy(config)
-    needs_program = _names_program(config)
+    needs_program = names_program(config)
     try:
-        with _deaf_to_ctrl_c(), nullcontext() if needs_program else _program_runs_once():
+        with deaf_children(), nullcontext() if needs_program else program_runs_once():
             llm = TappedLLM.from_vllm_config(
                 config,
                 usage_context=UsageContext.ENGINE_CONTEXT,
@@ -187,66 +181,6 @@ def check_scheduler(config: SchedulerConfig) -> None:
             f"the engine's scheduler is {config.scheduler_cls}: start it with"
             " --scheduler-cls caesura.scheduler.vllm.CaesuraAsyncScheduler"
         )
-
-
-@contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
-    """Block SIGINT in processes that start within the context: they inherit the signal mask.
-
-    A terminal sends Ctrl-C to all its processes, and vLLM's would drop every request. The process
-    that started the engine decides when it ends, and ends it with SIGTERM.
-    """
-    # The tracker unblocks SIGINT when it starts, so it must run before the mask is set.
-    resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-class _Program(ModuleType):
-    """The main module, which has no file for threads that start an engine."""
-
-    starters: ClassVar[set[int]] = set()
-    lock = threading.Lock()
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in ("__file__", "__spec__") and threading.get_ident() in _Program.starters:
-            return None
-        return super().__getattribute__(name)
-
-
-@contextmanager
-def _program_runs_once() -> Iterator[None]:
-    """Keep processes that this thread spawns within the context from running the program again.
-
-    A spawned process imports the file of its parent's main module, for what is pickled by a
-    reference to it. A file that starts an engine without `if __name__ == "__main__":` would start
-    another one there. An engine needs nothing of that file, unless its configuration names it.
-    `multiprocessing` takes a main module without `__file__` and `__spec__` for an interactive one.
-    The class of a module may be assigned, and other threads see both attributes as they are.
-    """
-    main, thread = sys.modules["__main__"], threading.get_ident()
-    with _Program.lock:
-        if type(main) is ModuleType:  # a shell's own class of main modules has no file to run
-            main.__class__ = _Program
-        _Program.starters.add(thread)
-    try:
-        yield
-    finally:
-        with _Program.lock:
-            _Program.starters.discard(thread)
-            if not _Program.starters and type(main) is _Program:
-                main.__class__ = ModuleType  # type: ignore[assignment]
-
-
-def _names_program(config: VllmConfig) -> bool:
-    """Return whether the engine's process needs the main module, such as for a ranking there."""
-    try:
-        return b"__main__" in bytes(ForkingPickler.dumps(config))
-    except (pickle.PicklingError, TypeError, AttributeError):
-        return False  # a forked process has the module, and vLLM tells why it cannot spawn one
 
 
 def _calibration(config: Any) -> Calibration | None:

@@ -50,7 +50,7 @@ from caesura.scheduler.vllm.engine.steps import Chunking, StepCosts
 from caesura.scheduler.vllm.engine.swap.host import HostStore
 from caesura.scheduler.vllm.engine.swap.planner import SwapPlanner
 from caesura.scheduler.vllm.engine.waiting_queue import QueueOrder, Shares, WaitingQueue
-from caesura.scheduler.vllm.orphan import end_with_parent
+from caesura.scheduler.vllm.orphan import end_with_server
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
     """
     config = scheduler.vllm_config
     check_speculation(config)
-    end_with_parent()
+    end_with_server()
     settings = settings_of(config)
     port, clock = engine_state_of(scheduler), given.clock
     planner = _planner_of(port, settings)

@@ -1,6 +1,5 @@
 """The replicas of a run, in this process or spread over several."""
 
-import multiprocessing
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -10,7 +9,7 @@ from caesura.scheduler.errors import EngineFailed
 from caesura.simulator.engine.core import collecting_rarely
 from caesura.simulator.engine.replicas.messages import Account, News, Orders
 from caesura.simulator.engine.replicas.replica import Build, Replica
-from caesura.simulator.workers import children_of_this_run, in_a_worker
+from caesura.simulator.workers import Workers, in_a_worker
 
 Epoch = Mapping[int, Orders]
 """The orders of an epoch by replica; a replica without orders just runs."""
@@ -89,26 +88,20 @@ def sharded(build: Build, replicas: int, processes: int) -> Iterator[Shards]:
     if min(processes, replicas) <= 1:
         yield Here(build, range(replicas))
         return
-    context = multiprocessing.get_context("spawn")
-    pipes, workers = [], []
     count = min(processes, replicas)
+    workers, pipes = Workers(build), []
     try:
-        with children_of_this_run():
-            for shard in range(count):
-                ours, theirs = context.Pipe()
-                numbers = range(shard, replicas, count)
-                worker = context.Process(target=_serve, args=(theirs, build, numbers))
-                worker.start()
-                theirs.close()
-                pipes.append(ours)
-                workers.append(worker)
+        for shard in range(count):
+            ours, theirs = workers.Pipe()
+            pipes.append(ours)
+            numbers = range(shard, replicas, count)
+            workers.Process(target=_serve, args=(theirs, build, numbers)).start()
+            theirs.close()
         yield Spread(pipes, replicas)
     finally:
         for pipe in pipes:
             pipe.close()
-        for worker in workers:
-            worker.terminate()
-            worker.join()
+        workers.end()
 
 
 def _serve(pipe: Connection, build: Build, numbers: Sequence[int]) -> None:
