@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,18 @@ def load_predictor(folder: Path) -> LengthPredictor:
             f"{folder} holds no weights that can be read ({error}): train it again"
         ) from error
     return LengthPredictor(learner, description)
+
+
+_kept = cache(load_predictor)
+
+
+def lengths_of(folder: str, prompts: list[str]) -> list[list[float]]:
+    """Return the equally likely lengths of every prompt, ascending; loads a predictor once.
+
+    The process of `process.py` runs this. Raises `PredictorError`.
+    """
+    lengths: list[list[float]] = _kept(Path(folder)).predict(prompts).quantiles.round(1).tolist()
+    return lengths
 
 
 def split_of(rows: Sequence[Row], description: Description) -> tuple[str, list[Row]]:

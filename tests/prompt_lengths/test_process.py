@@ -1,32 +1,37 @@
 """The process that predicts lengths: what goes wrong costs its predictions only."""
 
+import asyncio
 import logging
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
-from caesura.scheduler.prompt_lengths.process import (
-    MAX_WAITING,
-    LengthProcess,
-    Limits,
-    command_of,
-)
+from caesura.processes.worker import Worker
+from caesura.scheduler.prompt_lengths.process import MAX_WAITING, LengthProcess, Limits
 from tests.prompt_lengths.test_linear import told, trained
+from tests.tools.processes import gone
 
 QUICK = Limits(start=20.0, answer=0.3, back_off=0.01, restarts=2)
+LASTING = Limits(start=20.0, answer=20.0, back_off=0.01, restarts=9)
 
-ANSWERS = """
-import json, sys, time
-print(json.dumps({{"ready": True}}), flush=True)
-for count, line in enumerate(sys.stdin):
-    asked = json.loads(line)
-    {body}
+FAKED = """
+import os, sys, time
+open({pids!r}, "a").write(f"{{os.getpid()}} ")
+calls = 0
+
+def lengths_of(folder, prompts):
+    global calls
+    calls += 1
+    if calls > 1:
+        {body}
+    return [[len(prompt)] for prompt in prompts]
 """
-ECHO = 'print(json.dumps({"id": asked["id"], "tokens": [len(asked["prompt"])]}), flush=True)'
 
 Start = Callable[..., LengthProcess]
 
@@ -37,19 +42,28 @@ def text(tokens: Sequence[int]) -> bytes:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start a process of a script, with its process id in a file."""
+    """Start a process that answers with the lengths of prompts, or does what a body says.
+
+    With `whole`, the body is its module. All processes have ended when the test has.
+    """
     started: list[LengthProcess] = []
+    pids = tmp_path / "pids"
 
     def begin(body: str, limits: Limits = QUICK, whole: bool = False) -> LengthProcess:
-        script = body if whole else ANSWERS.format(body=body)
-        note = f"import os; open({str(tmp_path / 'pids')!r}, 'a').write(f'{{os.getpid()}} ')\n"
-        started.append(LengthProcess([sys.executable, "-c", note + script], text, limits))
+        (tmp_path / "faked_lengths.py").write_text(
+            body if whole else FAKED.format(body=body, pids=str(pids))
+        )
+
+        async def spawn() -> Worker:
+            return await Worker.spawn("faked_lengths", environment={"PYTHONPATH": str(tmp_path)})
+
+        started.append(LengthProcess(tmp_path, text, limits, start=spawn))
         return started[-1]
 
     yield begin
     for process in started:
         process.close()
-    for pid in (tmp_path / "pids").read_text().split():
+    for pid in pids.read_text().split() if pids.exists() else ():
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid), 0)
 
@@ -62,7 +76,7 @@ def until(met: Callable[[], object], seconds: float = 20) -> None:
 
 
 def test_answers_come_when_they_are_ready(start: Start) -> None:
-    process = start(ECHO)
+    process = start("pass")
     process.ask("a", [3, 4])
     process.ask("b", [1])
     assert process.find("c") is None
@@ -94,7 +108,7 @@ def test_a_slow_process_is_given_up(start: Start, caplog: pytest.LogCaptureFixtu
 
 
 def test_a_dead_process_is_started_again(start: Start) -> None:
-    process = start(f"{ECHO}\n    if count == 1: sys.exit(3)", Limits(back_off=0.01, restarts=9))
+    process = start("if calls == 3: os._exit(3)", LASTING)
     for name in "abcd":
         process.ask(name, [1])
         until(lambda: process.counts.answered + process.counts.dropped == process.counts.asked)
@@ -106,48 +120,53 @@ def test_a_dead_process_is_started_again(start: Start) -> None:
     "said",
     [
         "'hello'",
-        "'[]'",
-        """'{"id": 99, "tokens": [1]}'""",
-        """'{"id": 1, "tokens": []}'""",
-        """'{"id": 1, "tokens": [-4]}'""",
-        """'{"id": 1, "tokens": [Infinity]}'""",
-        """'{"id": 1, "tokens": ["x"]}'""",
-        """'{"id": 1, "tokens": 7}'""",
-        """'{"id": 1}'""",
-        "'[' * 99999",
-        "'x' * 300000",
+        "[]",
+        "[[1], [2]]",
+        "{}",
+        "7",
+        "None",
+        "[[]]",
+        "[[-4]]",
+        "[[float('inf')]]",
+        "[['x']]",
+        "[[1] * 65]",
     ],
 )
-def test_garbage_is_no_answer(start: Start, said: str) -> None:
-    process = start(f"print({said}, flush=True)", Limits(back_off=0.01, restarts=0))
+def test_garbage_is_no_length(start: Start, said: str) -> None:
+    process = start(f"return {said}", Limits(back_off=0.01, restarts=0))
     process.ask("a", [1])
     until(lambda: process.failed)
-    assert "it sent" in process.failed and process.find("a") is None
+    assert "it sent no lengths" in process.failed and process.find("a") is None
 
 
 @pytest.mark.parametrize(
-    ("script", "says"),
+    ("module", "says"),
     [
-        ("import sys; sys.exit(7)", "ended with code 7"),
-        ("""print('{"error": "no weights"}', flush=True)""", "failed to load: no weights"),
+        ("import sys; print('my last words', file=sys.stderr); os_exit()", "name 'os_exit'"),
+        ("import os; os._exit(7)", r"ended (7)"),
+        ("def lengths_of(folder, prompts): raise ValueError('no weights')", "failed: no weights"),
         ("import time; time.sleep(60)", "was not ready after 1 s"),
     ],
 )
-def test_a_process_that_does_not_start_is_given_up(start: Start, script: str, says: str) -> None:
-    process = start(script, Limits(start=1.0, back_off=0.01, restarts=1), whole=True)
+def test_a_process_that_does_not_start_is_given_up(start: Start, module: str, says: str) -> None:
+    seconds = 1.0 if "sleep" in module else 20.0
+    process = start(module, Limits(start=seconds, back_off=0.01, restarts=1), whole=True)
     until(lambda: process.failed)
     assert says in process.failed
+    assert process.counts.restarts == 1
 
 
-def test_a_command_that_is_missing_is_given_up() -> None:
-    process = LengthProcess(["/no/such/program"], text, QUICK)
+def test_a_python_that_is_missing_is_given_up(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/program")
+    process = start("pass")
     until(lambda: process.failed)
     assert "cannot be started" in process.failed
-    process.close()
 
 
 def test_a_flood_is_cut_and_never_waits(start: Start) -> None:
-    process = start("time.sleep(0.001); " + ECHO, Limits())
+    process = start("time.sleep(0.001)", Limits())
     for number in range(20 * MAX_WAITING):
         process.ask(f"s{number}", [9])
     last = f"s{20 * MAX_WAITING - 1}"
@@ -160,7 +179,7 @@ def test_a_trained_predictor_answers_from_its_process(tmp_path: Path) -> None:
     predictor = trained("l1", told())
     predictor.save(tmp_path)
     texts = {1: b"please write a story about cats", 2: b"please write a brief about \xff"}
-    process = LengthProcess(command_of(tmp_path), lambda tokens: texts[tokens[0]])
+    process = LengthProcess(tmp_path, lambda tokens: texts[tokens[0]])
     try:
         process.ask("long", [1])
         process.ask("short", [2])
@@ -174,7 +193,33 @@ def test_a_trained_predictor_answers_from_its_process(tmp_path: Path) -> None:
 
 
 def test_a_broken_directory_is_told(tmp_path: Path) -> None:
-    process = LengthProcess(command_of(tmp_path), text, Limits(back_off=0.01, restarts=0))
+    process = LengthProcess(tmp_path, text, Limits(back_off=0.01, restarts=0))
     until(lambda: process.failed, seconds=60)
     assert "holds no predictor.json" in process.failed
     process.close()
+
+
+ENGINE = """
+import os, sys, time
+from pathlib import Path
+from caesura.scheduler.prompt_lengths.process import LengthProcess
+
+process = LengthProcess(Path(sys.argv[1]), lambda tokens: b"a prompt")
+process.ask("a", [1])
+while process.find("a") is None:
+    assert not process.failed, process.failed
+    time.sleep(0.01)
+print("answered", flush=True)
+time.sleep(600)
+"""
+
+
+def test_nothing_outlives_an_engine_that_is_killed(tmp_path: Path) -> None:
+    trained("l1", told()).save(tmp_path)
+    command = [sys.executable, "-c", ENGINE, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as engine:
+        assert engine.stdout is not None and engine.stdout.readline() == b"answered\n"
+        below = [each.pid for each in psutil.Process(engine.pid).children(recursive=True)]
+        assert len(below) == 2  # the process and its keeper
+        engine.kill()
+    assert asyncio.run(gone(below))

@@ -28,7 +28,7 @@ from caesura.scheduler.predict.history import History
 from caesura.scheduler.predict.prompt import PromptLengths
 from caesura.scheduler.predict.tables import PausePredictor
 from caesura.scheduler.prompt_lengths.predictor import Description
-from caesura.scheduler.prompt_lengths.process import LengthProcess, command_of
+from caesura.scheduler.prompt_lengths.process import LengthProcess
 from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm.engine.admission import StepAdmission
 from caesura.scheduler.vllm.engine.calls import CallDetector, CallStops
@@ -279,7 +279,7 @@ def _lengths(
         )
     folder = Path(settings.length_predictor)
     Description.read(folder)
-    return LengthProcess(command_of(folder), detector.text_of)
+    return LengthProcess(folder, detector.text_of)
 
 
 def identity(vllm_config: VllmConfig) -> dict[str, str]:
