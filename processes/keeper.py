@@ -2,9 +2,10 @@
 
 OPTIONS is a JSON object. With `module`, the child runs the functions of that module. It reads lines
 `{"id": N, "call": NAME, "arguments": {...}}` and answers each with `{"id": N, "result": ...}` or
-`{"id": N, "error": TEXT, "kind": CLASS}`. The public functions of the module can be called. Their
-output goes to stderr; no process that they start inherits the pipes. With `command`, the child is
-that program, on the processors `cpus`.
+`{"id": N, "error": TEXT, "kind": CLASS}`. With `"follow": true`, the function also gets a `tell`,
+which sends `{"id": N, "news": ...}` before that. The public functions of the module can be called.
+Their output goes to stderr; no process that they start inherits the pipes. With `command`, the
+child is that program, on the processors `cpus`.
 
 This process becomes two. The *keeper* only waits, so that it can always act. When the parent dies,
 closes the pipe or sends SIGTERM, the keeper kills every process that the child started, in any
@@ -24,6 +25,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
@@ -98,14 +100,26 @@ def serve(module: Any, lines: Iterable[bytes], out: BinaryIO) -> None:
     """Answer every line."""
     for line in lines:
         asked = json.loads(line)
-        out.write(as_line({"id": asked["id"], **answer(module, asked)}))
-        out.flush()
+        tell = partial(send_news, out, asked["id"])
+        send(out, {"id": asked["id"], **answer(module, asked, tell)})
 
 
-def answer(module: Any, asked: dict[str, Any]) -> dict[str, Any]:
+def send(out: BinaryIO, said: dict[str, Any]) -> None:
+    """Write a line to the parent."""
+    out.write(as_line(said))
+    out.flush()
+
+
+def send_news(out: BinaryIO, number: int, news: Any) -> None:
+    """Tell the parent how far a call is."""
+    send(out, {"id": number, "news": news})
+
+
+def answer(module: Any, asked: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, Any]:
     """Run one call and return its result, or its failure as an answer."""
     try:
-        result = function_of(module, asked["call"])(**asked["arguments"])
+        follower = {"tell": tell} if asked.get("follow") else {}
+        result = function_of(module, asked["call"])(**asked["arguments"], **follower)
         if len(line := as_line(result)) > MAX_ANSWER_BYTES:
             raise ValueError(
                 f"the result has {len(line)} bytes; at most {MAX_ANSWER_BYTES} are allowed"

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import Process, SubprocessStreamProtocol
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from subprocess import PIPE
@@ -20,6 +20,8 @@ MAX_LINE_BYTES = 65 * 2**20
 LAST_WORDS_BYTES = 2000
 KILL_SECONDS = 2.0
 """How long the process has to end the processes that it started, before it is killed."""
+SAID = ("result", "error", "news")
+"""What a line of the process holds, one of them."""
 KEEPER = Path(__file__).with_name("keeper.py")
 
 
@@ -115,20 +117,32 @@ class Worker:
         Concurrent calls wait for one another. Raises WorkerFailed and WorkerDied, and TypeError or
         ValueError for arguments that JSON cannot represent.
         """
+        return await self._call({"call": function, "arguments": arguments})
+
+    async def follow(self, function: str, news: Callable[[Any], None], /, **arguments: Any) -> Any:
+        """Call a function as `call` does, which tells how far it is.
+
+        The function has one more argument, `tell`, a function of one JSON-able value; `news` is
+        called with each value. What `news` raises kills the process.
+        """
+        return await self._call({"call": function, "arguments": arguments, "follow": True}, news)
+
+    async def _call(
+        self, asked: dict[str, Any], news: Callable[[Any], None] = lambda _: None
+    ) -> Any:
         async with self._busy:
-            asked = {"id": self.calls + 1, "call": function, "arguments": arguments}
-            line = json.dumps(asked).encode() + b"\n"
+            line = json.dumps({"id": self.calls + 1, **asked}).encode() + b"\n"
             if not self.is_alive:
                 raise WorkerDied(f"the process for {self._module} has ended")
             self.calls += 1
             try:
-                answer = await self._exchange(line)
-            except asyncio.CancelledError:
-                await self.kill()
-                raise
-            except (ConnectionError, ValueError) as error:  # ValueError: the line is too long
+                answer = await self._exchange(line, news)
+            except ConnectionError as error:
                 await self.kill()
                 raise WorkerDied(self._cause_of_death(str(error))) from error
+            except BaseException:  # cancelled, most of all
+                await self.kill()
+                raise
         if "error" in answer:
             failed = WorkerFailed(answer["error"], answer.get("kind", ""))
             failed.add_note(f"In the worker process:\n{answer.get('trace', '')}")
@@ -142,24 +156,33 @@ class Worker:
         # Shielded: a caller that is cancelled must not keep the process alive.
         await asyncio.shield(self._ending)
 
-    async def _exchange(self, line: bytes) -> dict[str, Any]:
-        """Send a call and return its answer. Raises ConnectionError or ValueError."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None and stdout is not None
-        stdin.write(line)
-        await stdin.drain()
-        line_read = await stdout.readline()
-        if not line_read.endswith(b"\n"):
+    async def _exchange(self, line: bytes, news: Callable[[Any], None]) -> dict[str, Any]:
+        """Send a call and return its answer. Raises ConnectionError, and what `news` raises."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line)
+        await self._process.stdin.drain()
+        while "news" in (said := await self._next_line()):
+            news(said["news"])
+        return said
+
+    async def _next_line(self) -> dict[str, Any]:
+        """Return what the process says next of the last call. Raises ConnectionError."""
+        assert self._process.stdout is not None
+        try:
+            line = await self._process.stdout.readline()
+        except ValueError as error:
+            raise ConnectionError(str(error)) from error  # the line is too long
+        if not line.endswith(b"\n"):
             await self._wait_for_exit()  # the exit status is known a moment later
             raise ConnectionError
         try:
-            answer = json.loads(line_read)
-        except ValueError:
-            answer = None
-        is_answer = isinstance(answer, dict) and ("result" in answer or "error" in answer)
-        if not is_answer or answer.get("id") != self.calls:
-            raise ValueError(f"it wrote an invalid answer: {line_read[:80]!r}")
-        return cast(dict[str, Any], answer)
+            said = json.loads(line)
+        except (ValueError, RecursionError):
+            said = None
+        is_answer = isinstance(said, dict) and not said.keys().isdisjoint(SAID)
+        if not is_answer or said.get("id") != self.calls:
+            raise ConnectionError(f"it wrote an invalid answer: {line[:80]!r}")
+        return cast(dict[str, Any], said)
 
     async def _end(self) -> None:
         if (answers := self._transport.get_pipe_transport(1)) is not None:

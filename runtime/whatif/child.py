@@ -1,19 +1,14 @@
-"""Replays in a process of their own: `python -m caesura.runtime.whatif.child`, a task on stdin.
+"""What a process of its own does of a what-if: it replays a stretch under several policies.
 
-It answers with lines of JSON: `{"replay": INDEX, "at": SECOND}` while it simulates, and
-`{"made": FIGURES}` or `{"error": TEXT}` at its end. It gives way to everything else, and ends with
-its parent.
+The worker (`caesura.processes.worker`) calls `replay`. It gives way to everything else.
 """
 
-import json
 import math
 import os
 import resource
-import sys
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any
 
 from caesura.runtime.recording import catalog
 from caesura.runtime.recording.entries import Recording, row_of
@@ -26,25 +21,17 @@ NICENESS = 19
 ROWS = 500
 
 
-def main() -> None:
-    """Carry out the task on stdin."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+def replay(task: Mapping[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Do `replayed` in a process of its own, with the task's `memory_bytes` at most.
+
+    `tell` gets `{"replay": INDEX, "at": SECOND}` from time to time. Raises `MemoryError` too.
+    """
     os.nice(NICENESS)
-    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what libraries print must not mix with the answers
-    task = json.loads(sys.stdin.buffer.readline())
-    threading.Thread(target=_end_with, args=(sys.stdin.buffer,), daemon=True).start()
     resource.setrlimit(resource.RLIMIT_DATA, (task["memory_bytes"],) * 2)
-    try:
-        told: dict[str, Any] = {"made": replayed(task, lambda said: _say(out, said))}
-    except MemoryError:
-        told = {"error": f"it needs more than {task['memory_bytes'] / 2**30:g} GiB of memory"}
-    except Exception as error:  # whatever it is, the page shows it
-        told = {"error": f"{type(error).__name__}: {error}"}
-    _say(out, told)
+    return replayed(task, tell)
 
 
-def replayed(task: Mapping[str, Any], say: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+def replayed(task: Mapping[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """Replay a task's stretch under each of its policies, the recorded one first.
 
     Return how the recorded sessions fared (`was`) and how they did in each replay (`replays`), over
@@ -56,7 +43,7 @@ def replayed(task: Mapping[str, Any], say: Callable[[dict[str, Any]], None]) -> 
     try:
         was = fared(catalog.entries(store.path, task["recording"], KINDS), names)
         replays = [
-            _replay(task, stretch, index, store, say) for index in range(len(task["policies"]))
+            _replay(task, stretch, index, store, tell) for index in range(len(task["policies"]))
         ]
     finally:
         store.close()
@@ -79,7 +66,7 @@ def _replay(
     stretch: Stretch,
     index: int,
     store: Store,
-    say: Callable[[dict[str, Any]], None],
+    tell: Callable[[dict[str, Any]], None],
 ) -> tuple[int, Fared]:
     """Return the number of the recording that holds one replay, and how its sessions fared."""
     from caesura.simulator.study.plan import Cell
@@ -90,7 +77,7 @@ def _replay(
     seconds = math.nextafter(max(stretch.seconds, 1.0), math.inf)
     policy = Policy(**task["policies"][index])
     cell = Cell("record", stretch.path, task["machine"], policy, 0.0, 0, seconds)
-    run = trace_cell(cell, lambda at: say({"replay": index, "at": at}))
+    run = trace_cell(cell, lambda at: tell({"replay": index, "at": at}))
     made = Recording.from_public(recording(run, len(run.records)))
     entries = list(renamed(run.records, stretch))
     about = {**made.about, **task["about"], "policy": policy.name}
@@ -101,18 +88,3 @@ def _replay(
         store.append(number, rows[first : first + ROWS])
     store.end(number, stretch.begin + (made.ended or 0.0))
     return number, fared(entries, set(stretch.sessions))
-
-
-def _say(out: TextIO, told: dict[str, Any]) -> None:
-    out.write(json.dumps(told) + "\n")
-    out.flush()
-
-
-def _end_with(parent: BinaryIO) -> None:
-    """End this process when the parent closes the pipe, or has died."""
-    parent.read()
-    os._exit(1)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,18 +1,16 @@
 """The what-ifs of a server: one at a time, in a process of its own, with bounds and progress."""
 
 import asyncio
-import json
 import logging
-import sys
+import os
 import tempfile
 import time
-from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from caesura.processes.worker import Worker, WorkerDied, WorkerFailed
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording import catalog
 from caesura.runtime.recording.storage import Store
@@ -28,7 +26,12 @@ MAX_SECONDS = 900.0
 MAX_REPLAYS = 12
 """The most policies of one job, the recorded one included."""
 MAX_MEMORY_BYTES = 8 * 2**30
-CHILD = (sys.executable, "-m", "caesura.runtime.whatif.child")
+CHILD = "caesura.runtime.whatif.child"
+
+
+async def start_child() -> Worker:
+    """Start the process that simulates, with the environment of this one."""
+    return await Worker.spawn(CHILD, environment=os.environ)
 
 
 class Busy(Exception):
@@ -81,12 +84,22 @@ class Job:
         if self.state == "running":
             self.state, self.error = "failed", error
 
+    def moved(self, told: Mapping[str, Any]) -> None:
+        """Note how far the replays are, from what `replay` tells of them."""
+        span = max(1.0, self.stretch.seconds if self.stretch is not None else 1.0)
+        done = (told["replay"] + min(1.0, told["at"] / span)) / len(self.policies)
+        self.done = min(0.99, max(self.done, done))
+
+    def end(self, made: dict[str, Any]) -> None:
+        """Keep what the replays have made."""
+        self.made, self.done, self.state = made, 1.0, "done"
+
 
 class Replays:
     """Replays stretches of the recordings in a store, on the machine of a calibration.
 
-    `calibration` returns that of the engine, or None. `command` starts the process that simulates;
-    it is ended after `max_seconds`.
+    `calibration` returns that of the engine, or None. `start` starts the process that simulates,
+    whose module has a `replay` as `whatif/child.py` has; it is ended after `max_seconds`.
     """
 
     def __init__(
@@ -94,13 +107,13 @@ class Replays:
         store: Store,
         calibration: Callable[[], Calibration | None],
         *,
-        command: Sequence[str] = CHILD,
+        start: Callable[[], Awaitable[Worker]] = start_child,
         max_seconds: float = MAX_SECONDS,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._calibration = calibration
-        self._command = command
+        self._start = start
         self._max_seconds = max_seconds
         self._clock = clock
         self._working: asyncio.Task[None] | None = None
@@ -146,7 +159,10 @@ class Replays:
             raise
         except TimeoutError:
             job.fail(f"it took longer than {self._max_seconds:g} s: mark a shorter stretch")
-        except (UsageError, OSError) as error:
+        except WorkerFailed as error:
+            LOG.warning("a what-if failed", exc_info=error)
+            job.fail(_reason(error))
+        except (UsageError, WorkerDied, OSError) as error:
             job.fail(str(error))
         except Exception as error:  # a job that seems to run would block the page's button for ever
             LOG.exception("a what-if failed")
@@ -184,27 +200,19 @@ class Replays:
         }
 
     async def _simulate(self, job: Job, task: Mapping[str, Any]) -> None:
-        process = await asyncio.create_subprocess_exec(*self._command, stdin=PIPE, stdout=PIPE)
+        worker = await self._start()
         try:
-            assert process.stdin is not None and process.stdout is not None
-            process.stdin.write(json.dumps(task).encode() + b"\n")
-            await process.stdin.drain()
-            async for line in process.stdout:
-                self._take(job, json.loads(line))
+            made = await worker.follow("replay", job.moved, task=task)
         finally:
-            await _end(process)
-        job.fail("its process ended without a result; the server's log may say why")
+            await worker.kill()
+        job.end(made)
 
-    def _take(self, job: Job, told: Mapping[str, Any]) -> None:
-        if "at" in told:
-            span = max(1.0, job.stretch.seconds if job.stretch is not None else 1.0)
-            many = len(job.policies)
-            done = (told["replay"] + min(1.0, told["at"] / span)) / many
-            job.done = min(0.99, max(job.done, done))
-        elif "made" in told:
-            job.made, job.done, job.state = told["made"], 1.0, "done"
-        else:
-            job.fail(str(told.get("error", ""))[:1000])
+
+def _reason(error: WorkerFailed) -> str:
+    """Return why the replays failed, for the page."""
+    if error.kind == "MemoryError":
+        return f"it needs more than {MAX_MEMORY_BYTES / 2**30:g} GiB of memory"
+    return f"{error.kind}: {error}"[:1000]
 
 
 def _plain(policy: Policy) -> dict[str, Any]:
@@ -214,11 +222,3 @@ def _plain(policy: Policy) -> dict[str, Any]:
         "settings": dict(policy.settings),
         **{name: getattr(policy, name) for name in SIZES.values()},
     }
-
-
-async def _end(process: Process) -> None:
-    """End a process, and wait until it has ended."""
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            process.kill()
-    await asyncio.shield(process.wait())

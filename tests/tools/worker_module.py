@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,14 @@ def crash() -> None:
 
 def no_json() -> object:
     return object()
+
+
+def count(to: int, tell: Callable[[Any], None]) -> str:
+    """Tell every number on the way."""
+    for number in range(to):
+        print("no news", flush=True)
+        tell({"at": number})
+    return "counted"
 
 
 def long(characters: int) -> str:

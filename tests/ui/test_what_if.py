@@ -1,39 +1,32 @@
 """A what-if in the page: chosen, replayed by a process of the server, and shown as a table."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 from caesura.runtime.recording.entries import Recording
 from caesura.runtime.recording.storage import Store
 from caesura.runtime.whatif.replays import Replays
-from tests.runtime.whatif.test_replays import ABOUT, BEGAN, CALIBRATION, session
+from tests.runtime.whatif.test_replays import ABOUT, BEGAN, CALIBRATION, child_of, session
 
 from . import recordings
 from .conftest import Open
 
 CHILD = """
-import json, sys
-
-task = json.loads(sys.stdin.readline())
-fared = dict(latency_p50=1.0, latency_p99=2.0, ttft_mean=0.1, ttft_p99=0.2, recomputed=30)
-replays = [
-    dict(fared, result=1, latency_mean=4.0 + place, faster=0, slower=2 * place)
-    for place, _ in enumerate(task["policies"])
-]
-made = dict(sessions=2, was=dict(fared, latency_mean=9.0), replays=replays)
-print(json.dumps(dict(made=made)), flush=True)
+def replay(task, tell):
+    fared = dict(latency_p50=1.0, latency_p99=2.0, ttft_mean=0.1, ttft_p99=0.2, recomputed=30)
+    replays = [
+        dict(fared, result=1, latency_mean=4.0 + place, faster=0, slower=2 * place)
+        for place, _ in enumerate(task["policies"])
+    ]
+    return dict(sessions=2, was=dict(fared, latency_mean=9.0), replays=replays)
 """
 
 
 async def test_each_handling_is_replayed_and_compared_with_the_recorded_one(
     open_page: Open, serving: Any, tmp_path: Path
 ) -> None:
-    script = tmp_path / "child.py"
-    script.write_text(CHILD)
-
     def replays(store: Store) -> Replays:
-        return Replays(store, lambda: CALIBRATION, command=(sys.executable, str(script)))
+        return Replays(store, lambda: CALIBRATION, start=child_of(tmp_path, CHILD))
 
     about = {**ABOUT, "handling": "caesura", "ranking": "ssjf", "admission": "vllm"}
     made = Recording(1, "what was", "serve", BEGAN, BEGAN + 60, about=about)

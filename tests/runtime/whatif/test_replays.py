@@ -3,14 +3,19 @@
 import asyncio
 import json
 import math
+import os
+import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from caesura.intercept.kv.costs import CostModel
+from caesura.processes.worker import Worker
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording import catalog
 from caesura.runtime.recording.entries import row_of
@@ -18,7 +23,7 @@ from caesura.runtime.recording.storage import Store
 from caesura.runtime.whatif.child import replayed
 from caesura.runtime.whatif.choice import Choice, doubts_about, machine_of, recorded_of
 from caesura.runtime.whatif.figures import Fared, fared
-from caesura.runtime.whatif.replays import CHILD, MAX_REPLAYS, Busy, Job, Replays
+from caesura.runtime.whatif.replays import MAX_REPLAYS, Busy, Job, Replays
 from caesura.runtime.whatif.stretch import DIED, GOES_ON, Stretch, collect, renamed
 from caesura.scheduler.calibration import Calibration
 from caesura.simulator.policy import Policy
@@ -27,6 +32,7 @@ from caesura.simulator.study.plan import Cell
 from caesura.simulator.study.work import trace_cell
 from caesura.simulator.trace import recording
 from caesura.simulator.workload.records import DECODED_NOTHING, LACKS_CALLS
+from tests.tools.processes import gone, nothing_left
 
 BEGAN = 1_700_000_000.0
 TIMES = ("base", "per_token", "per_token_beyond", "per_context")
@@ -217,8 +223,8 @@ def test_a_what_if_says_the_same_as_the_other_policy_does_in_truth(tmp_path: Pat
     replays = replays_of(store)
     job = Job(number, -1.0, 1000.0, (Choice("preserve"), Choice("caesura")), 0.0)
     task = json.loads(json.dumps(replays._task(job, tmp_path)))
-    made = replayed(task, lambda told: replays._take(job, told))
-    replays._take(job, json.loads(json.dumps({"made": made})))
+    made = replayed(task, job.moved)
+    job.end(json.loads(json.dumps(made)))
     told = job.public()
 
     # What was recorded is replayed too, once; what was chosen again is not.
@@ -282,10 +288,20 @@ async def test_a_stretch_is_replayed_and_kept(store: Store) -> None:
     assert all(entry["pause_seconds"] == pytest.approx(3.0, abs=0.1) for entry in pauses)
 
 
-SLEEPER = (
-    "import sys, time; sys.stdin.readline();"
-    'print(\'{"replay": 0, "at": 1}\', flush=True); time.sleep(600)'
-)
+SLEEPER = """
+import time
+
+def replay(task, tell):
+    tell({"replay": 0, "at": 1})
+    time.sleep(600)
+"""
+
+
+def child_of(folder: Path, module: str) -> Callable[[], Awaitable[Worker]]:
+    """Return what starts a process of a module's text."""
+    (folder / "faked_replay.py").write_text(module)
+    environment = {"PYTHONPATH": str(folder)}
+    return lambda: Worker.spawn("faked_replay", environment=environment)
 
 
 async def under_way(replays: Replays) -> None:
@@ -294,8 +310,8 @@ async def under_way(replays: Replays) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_one_at_a_time_and_it_can_be_cancelled(store: Store) -> None:
-    replays = replays_of(store, command=(sys.executable, "-c", SLEEPER))
+async def test_one_at_a_time_and_it_can_be_cancelled(store: Store, tmp_path: Path) -> None:
+    replays = replays_of(store, start=child_of(tmp_path, SLEEPER))
     replays.start(1, -math.inf, math.inf, [Choice()])
     await under_way(replays)
     with pytest.raises(Busy):
@@ -305,41 +321,68 @@ async def test_one_at_a_time_and_it_can_be_cancelled(store: Store) -> None:
     assert len(catalog.recordings(store.path)) == 1
 
 
-async def test_a_replay_that_takes_too_long_is_ended(store: Store) -> None:
-    replays = replays_of(store, command=(sys.executable, "-c", SLEEPER), max_seconds=1.0)
-    replays.start(1, -math.inf, math.inf, [Choice()])
-    job = await finished(replays)
+async def test_a_replay_that_takes_too_long_is_ended(store: Store, tmp_path: Path) -> None:
+    async with nothing_left():
+        replays = replays_of(store, start=child_of(tmp_path, SLEEPER), max_seconds=1.0)
+        replays.start(1, -math.inf, math.inf, [Choice()])
+        job = await finished(replays)
     assert job.state == "failed" and "longer than 1 s" in job.error
 
 
-async def test_a_process_that_dies_is_a_failure(store: Store) -> None:
-    replays = replays_of(store, command=(sys.executable, "-c", "import sys; sys.stdin.readline()"))
-    replays.start(1, -math.inf, math.inf, [Choice()])
-    job = await finished(replays)
-    assert job.state == "failed" and "ended without a result" in job.error
-
-
 @pytest.mark.parametrize(
-    ("recording", "answer", "why"),
+    ("recording", "does", "why"),
     [
-        (10**30, "", "too large"),
-        (1, "no JSON", "JSONDecodeError"),
-        (1, "x" * 100_000, "ValueError"),  # longer than a line may be
+        (10**30, "pass", "too large"),
+        (1, "os._exit(7)", r"ended (7)"),
+        (1, "sys.exit('my last words')", "SystemExit: my last words"),
+        (1, "raise MemoryError", "needs more than 8 GiB of memory"),
+        (1, "raise ValueError('no such rate')", "ValueError: no such rate"),
+        (1, "return object()", "not JSON serializable"),
+        (1, "tell({'no': 'progress'})", "KeyError"),
     ],
 )
 async def test_a_replay_that_fails_in_an_unforeseen_way_has_ended(
-    store: Store, tmp_path: Path, recording: int, answer: str, why: str
+    store: Store, tmp_path: Path, recording: int, does: str, why: str
 ) -> None:
-    script = tmp_path / "child.py"
-    script.write_text(f"import sys; sys.stdin.readline(); print({answer!r})")
-    replays = replays_of(store, command=(sys.executable, str(script)))
-    replays.start(recording, -math.inf, math.inf, [Choice()])
-    job = await finished(replays)
+    module = f"import os, sys\n\ndef replay(task, tell):\n    {does}\n"
+    async with nothing_left():
+        replays = replays_of(store, start=child_of(tmp_path, module))
+        replays.start(recording, -math.inf, math.inf, [Choice()])
+        job = await finished(replays)
     assert job.state == "failed" and why in job.error
 
 
+SERVER = """
+import asyncio, sys
+from pathlib import Path
+from caesura.runtime.recording.storage import Store
+from caesura.runtime.whatif.choice import Choice
+from tests.runtime.whatif.test_replays import SLEEPER, child_of, replays_of, under_way
+
+async def serve(folder):
+    replays = replays_of(Store(folder / "traces.sqlite"), start=child_of(folder, SLEEPER))
+    replays.start(1, 0, 2e9, [Choice()])
+    await under_way(replays)
+    print("under way", flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(serve(Path(sys.argv[1])))
+"""
+
+
+def test_no_replay_outlives_a_server_that_is_killed(store: Store, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SERVER, str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": f"{Path.cwd()}:{os.environ.get('PYTHONPATH', '')}"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as server:
+        assert server.stdout is not None and server.stdout.readline() == b"under way\n"
+        below = [each.pid for each in psutil.Process(server.pid).children(recursive=True)]
+        assert len(below) == 2  # the process and its keeper
+        server.kill()
+    assert asyncio.run(gone(below))
+
+
 async def test_without_a_calibration_there_is_no_replay(store: Store) -> None:
-    replays = Replays(store, lambda: None, command=CHILD)
+    replays = Replays(store, lambda: None)
     with pytest.raises(UsageError, match="caesura calibrate"):
         replays.start(1, 0, 1, [Choice()])
     replays = replays_of(store)

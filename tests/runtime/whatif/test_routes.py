@@ -1,6 +1,5 @@
 """`/v1/what-if` over HTTP: begun, shown, cancelled, and refused to foreign pages."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 from caesura.runtime.recording.storage import Store
 from caesura.runtime.whatif.replays import Replays
 from tests.runtime.server.conftest import serve_script
-from tests.runtime.whatif.test_replays import CALIBRATION, SLEEPER, store, under_way
+from tests.runtime.whatif.test_replays import CALIBRATION, SLEEPER, child_of, store, under_way
 
 __all__ = ["serve_script", "store"]
 
@@ -18,7 +17,7 @@ BODY: dict[str, Any] = {"recording": 1, "since": 0, "until": 2e9}
 
 
 def replays_of(store: Store) -> Replays:
-    return Replays(store, lambda: CALIBRATION, command=(sys.executable, "-c", SLEEPER))
+    return Replays(store, lambda: CALIBRATION, start=child_of(store.path.parent, SLEEPER))
 
 
 async def test_a_replay_is_begun_shown_and_cancelled(serve_script: Any, store: Store) -> None:

@@ -85,6 +85,27 @@ async def test_invalid_json_does_not_harm_later_calls(worker):
     assert await worker.call("echo", value=1) == 1
 
 
+async def test_a_call_that_tells_how_far_it_is(worker):
+    heard = []
+    assert await worker.follow("count", heard.append, to=3) == "counted"
+    assert heard == [{"at": 0}, {"at": 1}, {"at": 2}]
+    with pytest.raises(WorkerFailed, match="'tell'"):
+        await worker.call("count", to=1)
+    with pytest.raises(WorkerFailed, match="'tell'"):
+        await worker.follow("echo", heard.append, value=1)
+    assert await worker.call("echo", value=1) == 1
+
+
+async def test_news_that_nobody_can_take_kill_it(worker):
+    def refuse(news):
+        raise ValueError("no such thing")
+
+    working = await worker.call("pid")
+    with pytest.raises(ValueError, match="no such thing"):
+        await worker.follow("count", refuse, to=3)
+    assert not worker.is_alive and not lives(working)
+
+
 async def test_what_it_prints_is_no_answer_and_stdin_is_empty(worker):
     assert await worker.call("chatter", text='{"id": 1, "result": "false"}') == "answered"
     assert await worker.call("read_stdin") == ""
@@ -126,7 +147,17 @@ async def test_a_line_without_an_end_kills_it(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "text", ["no json\n", "[1]\n", '{"id": 99, "result": 1}\n', "\n", "\x00\x00\n", '{"id": 1}\n']
+    "text",
+    [
+        "no json\n",
+        "[1]\n",
+        '{"id": 99, "result": 1}\n',
+        '{"id": 99, "news": 1}\n',
+        "\n",
+        "\x00\x00\n",
+        '{"id": 1}\n',
+        "[" * 50_000 + "\n",
+    ],
 )
 async def test_garbage_among_the_answers_kills_it(worker, text):
     with pytest.raises(WorkerDied, match="invalid answer"):
