@@ -169,7 +169,8 @@ def test_an_interrupted_study_leaves_its_runs_and_no_process(
     """Ctrl-C ends the processes, busy or idle; if the parent is killed, they notice."""
     program, asleep, runs = tmp_path / "study.py", tmp_path / "asleep", tmp_path / "runs"
     program.write_text(INTERRUPTED)
-    environment = {**os.environ, "ASLEEP": str(asleep), "PYTHONPATH": str(Path.cwd())}
+    path = f"{Path.cwd()}:{os.environ.get('PYTHONPATH', '')}"
+    environment = {**os.environ, "ASLEEP": str(asleep), "PYTHONPATH": path}
     with subprocess.Popen(
         [sys.executable, str(program), str(runs)],
         env=environment,

@@ -23,12 +23,6 @@ study = replace(studies.STUDY, rates=(1.0,), seeds=(0,))
 outcome = conduct(study, Path("runs"), 2, work=studies.make_up)
 print(len(outcome.made), *outcome.failures)
 """
-REPLICAS = """
-from tests.simulator.test_replicas import MIXED, routed
-
-print("run", flush=True)
-print(len(routed("hash", MIXED, processes=2).sessions) == len(MIXED))
-"""
 OF_THE_PROGRAM = """
 from dataclasses import replace
 from pathlib import Path
@@ -52,8 +46,8 @@ def environment() -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("program", "says"),
-    [(STUDY, "2"), (REPLICAS, "True"), (OF_THE_PROGRAM, "2")],
-    ids=["study", "replicas", "work of the program"],
+    [(STUDY, "2"), (OF_THE_PROGRAM, "2")],
+    ids=["study", "work of the program"],
 )
 def test_a_program_is_run_once(program: str, says: str, tmp_path: Path) -> None:
     """With no `if __name__ == "__main__"`, unless its own functions are the work."""
@@ -87,9 +81,14 @@ simulate_replicas(workload(*MIXED), machine(blocks=60), fleet, processes=2, prog
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_replicas_end_with_the_run(number: signal.Signals, tmp_path: Path) -> None:
-    """If the parent is killed, they notice; by Ctrl-C, which they do not hear, it ends them."""
+    """If the parent is killed, they notice; at Ctrl-C, which they do not hear, it ends them.
+
+    The program has no `if __name__ == "__main__"`, and runs once all the same.
+    """
     file = tmp_path / "program.py"
     file.write_text(HALTING)
     with subprocess.Popen(
