@@ -3,9 +3,13 @@
 The prices are those that the scheduler reckons with (InferCept, equations 2 to 4), with a cost
 model that `caesura calibrate` has measured, beside a batch of running requests, which a copy hides
 behind and which a recomputation holds up. Left: with a link to host memory. Right: without.
+
+With `--machines`, the maps of two simulated machines are side by side. Above: with a link.
 """
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
@@ -17,21 +21,38 @@ import numpy as np
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 
+from caesura.intercept.kv.costs import CostModel
 from caesura.intercept.kv.pause_durations import Durations
-from caesura.intercept.kv.views import PausedKVView, StepView
+from caesura.intercept.kv.views import ONE_GROUP, Groups, PausedKVView, StepView
 from caesura.intercept.kv.waste import prices_for
 from caesura.scheduler.calibration import Calibration
+from caesura.simulator.engine.layout import lay_out
+from caesura.simulator.latency.machines import MACHINES
 
 NAMES = ("preserve", "discard", "swap")
 COLOURS = ("#4477aa", "#ee6677", "#228833")
 POINTS = 160
 RUNNING = 16
 RUNNING_CONTEXT = RUNNING * 1024
+LONGEST = 16384
+IMAGES = Path("docs/images")
 
 
-def cheapest(calibration: Calibration, link: bool, pause: float, context: int) -> int:
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """What the prices of a map depend on; `link`: there is a link to host memory."""
+
+    title: str
+    cost: CostModel
+    block_size: int
+    groups: Groups = ONE_GROUP
+    link: bool = True
+
+
+def cheapest(priced: Priced, pause: float, context: int) -> int:
     """Return the index in `NAMES` of what wastes least block-seconds."""
-    cost, block = calibration.cost, calibration.block_size
+    cost, block, groups = priced.cost, priced.block_size, priced.groups
+    carried = cost.link_tokens(cost.step_seconds(RUNNING, RUNNING_CONTEXT))
     step = StepView(
         block_size=block,
         total_blocks=4096,
@@ -39,11 +60,12 @@ def cheapest(calibration: Calibration, link: bool, pause: float, context: int) -
         host_free=4096,
         running_tokens=RUNNING,
         running_context=RUNNING_CONTEXT,
-        link_blocks=cost.link_tokens(cost.step_seconds(RUNNING, RUNNING_CONTEXT)) // block,
-        swap_pays=link and cost.swap_pays,
+        link_blocks=carried * groups.growing // block,
+        swap_pays=priced.link and cost.swap_pays,
         cost=cost,
+        groups=groups,
     )
-    blocks = max(1, context // block)
+    blocks = max(1, int(groups.blocks(context, block)))
     paused = PausedKVView(
         key="",
         tool=None,
@@ -59,41 +81,70 @@ def cheapest(calibration: Calibration, link: bool, pause: float, context: int) -
     )
     price = prices_for(paused, step, pause)
     # What a swap cannot free before the tool is back is held all the same.
-    moving = cost.swap_seconds(context, "out") + cost.swap_seconds(context, "in")
+    moved = step.tokens(blocks)
+    moving = cost.swap_seconds(moved, "out") + cost.swap_seconds(moved, "in")
     held = min(pause, moving) * blocks
     return int(np.argmin([price.preserve, price.discard, price.swap + held]))
 
 
-def draw(calibration: Calibration, out: Path) -> None:
-    """Write the map as an image."""
+def draw(maps: Sequence[Priced], title: str, out: Path) -> None:
+    """Write maps as an image, two in a row."""
     pauses = np.geomspace(1e-4, 100, POINTS)
-    contexts = np.geomspace(calibration.block_size, 16384, POINTS)
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True, layout="constrained")
-    for axis, link in zip(axes, (True, False), strict=True):
-        grid = np.array(
-            [[cheapest(calibration, link, p, int(c)) for p in pauses] for c in contexts]
-        )
-        axis.pcolormesh(pauses, contexts, grid, cmap=ListedColormap(COLOURS), vmin=0, vmax=2)
-        axis.set(xscale="log", yscale="log", xlabel="pause [s]")
-        axis.set_title("with a link to host memory" if link else "without")
-    axes[0].set_ylabel("context [tokens]")
-    patches = [Patch(color=c, label=n) for c, n in zip(COLOURS, NAMES, strict=True)]
-    axes[1].legend(handles=patches, loc="lower right")
-    figure.suptitle(
-        f"the handling that wastes least: {calibration.model}, {calibration.dtype}, "
-        f"{calibration.device}"
+    contexts = np.geomspace(min(one.block_size for one in maps), LONGEST, POINTS)
+    rows = len(maps) // 2
+    figure, panels = plt.subplots(
+        rows, 2, figsize=(10, 4.2 * rows), sharex=True, sharey=True, layout="constrained"
     )
+    axes = panels.ravel()
+    for axis, one in zip(axes, maps, strict=True):
+        grid = np.array([[cheapest(one, p, int(c)) for p in pauses] for c in contexts])
+        axis.pcolormesh(pauses, contexts, grid, cmap=ListedColormap(COLOURS), vmin=0, vmax=2)
+        axis.set(xscale="log", yscale="log", title=one.title)
+    for axis in axes[-2:]:
+        axis.set_xlabel("pause [s]")
+    for axis in axes[::2]:
+        axis.set_ylabel("context [tokens]")
+    patches = [Patch(color=c, label=n) for c, n in zip(COLOURS, NAMES, strict=True)]
+    axes[-1].legend(handles=patches, loc="lower right")
+    figure.suptitle(title)
     figure.savefig(out, dpi=110)
+
+
+def calibrated(calibration: Calibration) -> list[Priced]:
+    """Return the maps of a calibration: with a link, and without."""
+    cost, block = calibration.cost, calibration.block_size
+    return [
+        Priced("with a link to host memory", cost, block),
+        Priced("without", cost, block, link=False),
+    ]
+
+
+def simulated(name: str, link: bool) -> Priced:
+    """Return the map of a simulated machine."""
+    machine = MACHINES[name]
+    groups = lay_out(machine, LONGEST, caching=True).groups
+    title = name if link else f"{name}, without a link"
+    return Priced(title, machine.cost, machine.block_tokens, groups, link)
 
 
 def main() -> None:
     """Parse the command line and draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("calibration", type=Path, help="a file that `caesura calibrate` wrote")
-    parser.add_argument("--out", type=Path, default=Path("docs/images/break-even.png"))
+    chosen = parser.add_mutually_exclusive_group(required=True)
+    chosen.add_argument(
+        "calibration", type=Path, nargs="?", help="a file that `caesura calibrate` wrote"
+    )
+    chosen.add_argument("--machines", nargs=2, help="two simulated machines")
+    parser.add_argument("--out", type=Path, help="default: the image in docs/images")
     args = parser.parse_args()
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    draw(Calibration.load(args.calibration), args.out)
+    if args.machines:
+        maps = [simulated(name, link) for link in (True, False) for name in args.machines]
+        title = "the handling that wastes least, by the cost models of simulated machines"
+        draw(maps, title, args.out or IMAGES / "break-even-layered.png")
+        return
+    found = Calibration.load(args.calibration)
+    title = f"the handling that wastes least: {found.model}, {found.dtype}, {found.device}"
+    draw(calibrated(found), title, args.out or IMAGES / "break-even.png")
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ class CostModel:
         per_chunk = added if running_tokens else anyway + added
         return Recompute(chunks * (anyway + added), chunks, per_chunk)
 
-    def swap_seconds(self, tokens: int, direction: Direction) -> float:
+    def swap_seconds(self, tokens: float, direction: Direction) -> float:
         """Return T_swap, the seconds of a copy in one direction; infinite without a link."""
         rate = self.out_rate if direction == "out" else self.in_rate
         if tokens <= 0:

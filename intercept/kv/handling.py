@@ -183,8 +183,8 @@ def _worth_a_swap(paused: PausedKVView, step: StepView, seconds: float) -> bool:
     """Return whether the pause outlasts the copies out and in; otherwise no memory is gained."""
     if not step.swap_pays:
         return False
-    out_seconds = step.cost.swap_seconds(paused.uncopied * step.block_size, "out")
-    in_seconds = step.cost.swap_seconds(paused.resident * step.block_size, "in")
+    out_seconds = step.cost.swap_seconds(step.tokens(paused.uncopied), "out")
+    in_seconds = step.cost.swap_seconds(step.tokens(paused.resident), "in")
     return seconds > out_seconds + in_seconds
 
 
@@ -197,22 +197,28 @@ def forward_seconds(tokens: int, context_tokens: int, cost: CostModel) -> float:
 
 
 def wastes(
-    context_tokens: int, pause_seconds: float, other_tokens: int, swap_pays: bool, cost: CostModel
+    context_tokens: int,
+    pause_seconds: float,
+    other_tokens: float,
+    swap_pays: bool,
+    cost: CostModel,
+    fixed_tokens: float = 0.0,
 ) -> Prices:
     """Return the waste of each action at a call, in token-seconds (InferCept, equations 1 to 3).
 
     The context has C tokens at the call and the pause lasts T_INT seconds. Other requests in the
     batch have C_other tokens, and C_batch is both together. A swap that does not pay has infinite
-    waste.
+    waste. `fixed_tokens` is the memory of windows and states, in tokens of full attention.
     """
     context, other = context_tokens, other_tokens
+    held = context + fixed_tokens
     swap = inf
     if swap_pays:
-        out_seconds = cost.swap_seconds(context, "out")
-        swap = waste_swap(out_seconds, cost.swap_seconds(context, "in"), context + other)
+        out_seconds = cost.swap_seconds(held, "out")
+        swap = waste_swap(out_seconds, cost.swap_seconds(held, "in"), held + other)
     return Prices(
-        preserve=waste_preserve(pause_seconds, context),
-        discard=waste_discard(forward_seconds(context, context, cost), context, other),
+        preserve=waste_preserve(pause_seconds, held),
+        discard=waste_discard(forward_seconds(context, context, cost), held, other),
         swap=swap,
     )
 
@@ -262,10 +268,11 @@ class Lamps:
 
 def _whole_pause(paused: PausedKVView, step: StepView) -> Prices:
     """Return the waste of each action in block-seconds, from values constant through a pause."""
-    context, memory = paused.context_tokens, step.total_blocks * step.block_size
-    other = max(0, memory - context)
-    waste = wastes(context, paused.durations.mean, other, step.swap_pays, step.cost)
-    size = step.block_size
+    context, memory = paused.context_tokens, step.tokens(step.total_blocks)
+    fixed = step.tokens(step.groups.fixed(context / step.block_size))
+    other = max(0.0, memory - context - fixed)
+    waste = wastes(context, paused.durations.mean, other, step.swap_pays, step.cost, fixed)
+    size = step.tokens(1)
     return Prices(waste.preserve / size, waste.discard / size, waste.swap / size)
 
 
@@ -370,7 +377,8 @@ SHORTEST = 1e-6  # seconds; all shorter pauses count as equally short
 
 def recompute_turnover_seconds(step: StepView) -> float:
     """Return the seconds that the engine needs to recompute all KV that its memory can hold."""
-    return step.cost.prefill_seconds_per_token * step.total_blocks * step.block_size
+    seconds = step.cost.prefill_seconds_per_token * step.total_blocks * step.block_size
+    return seconds / step.groups.growing
 
 
 class Caesura:
@@ -443,7 +451,7 @@ def _copies_are_late(waiting: Sequence[PausedKVView], step: StepView, recompute:
     if not step.swap_pays:
         return True
     backlog = sum(one.uncopied for one in waiting if one.durations.mean > recompute / 4)
-    return step.cost.swap_seconds(backlog * step.block_size, "out") > BACKLOG_SECONDS
+    return step.cost.swap_seconds(step.tokens(backlog), "out") > BACKLOG_SECONDS
 
 
 def _regret(paused: PausedKVView) -> float:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from caesura.intercept.kv.costs import SMALLEST_CHUNK, CostModel
-from caesura.intercept.kv.views import PausedKVView, StepView
+from caesura.intercept.kv.views import ONE_GROUP, Groups, PausedKVView, StepView
 
 SHORT_PAUSE = 0.3
 """The share of the time to load all KV below which a pause is short."""
@@ -24,13 +24,19 @@ IDLE_STEP_SECONDS = 0.05
 """The assumed length of a step for the link's budget while no request runs, and none can wait."""
 
 
-def link_blocks(cost: CostModel, running: int, context_tokens: int, block_size: int) -> int:
+def link_blocks(
+    cost: CostModel,
+    running: int,
+    context_tokens: int,
+    block_size: int,
+    groups: Groups = ONE_GROUP,
+) -> int:
     """Return the blocks to copy during a step: N with T_swap(N) = T_fwd(B) (InferCept 4.1).
 
     `running` requests decode in the step, with `context_tokens` together. The result is at least 1.
     """
     seconds = cost.step_seconds(running, context_tokens) if running else IDLE_STEP_SECONDS
-    return max(1, cost.link_tokens(seconds) // block_size)
+    return max(1, cost.link_tokens(seconds) * groups.growing // block_size)
 
 
 def writes_behind(step: StepView, free_share: float) -> bool:
@@ -47,8 +53,7 @@ def turnover_seconds(step: StepView) -> float:
     Evicting for a shorter pause frees the blocks for hardly longer than their load takes.
     Infinite without a link.
     """
-    capacity = step.total_blocks * step.block_size
-    return SHORT_PAUSE * step.cost.swap_seconds(capacity, "in")
+    return SHORT_PAUSE * step.cost.swap_seconds(step.tokens(step.total_blocks), "in")
 
 
 def copy_order(paused: Iterable[PausedKVView], step: StepView) -> list[PausedKVView]:

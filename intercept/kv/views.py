@@ -16,6 +16,43 @@ Action = Literal["preserve", "discard", "swap"]
 
 
 @dataclass(frozen=True, slots=True)
+class Groups:
+    """How the KV of a request divides among the groups of layers of a model.
+
+    All groups take blocks from one pool, so that a block has as many bytes whoever holds it. Each
+    of the `growing` groups (full attention) has a block for every `block_size` tokens. Each group
+    of layers with a window has at most so many blocks as `windows` says. The groups of recurrent
+    layers have `states` blocks together, whatever the length of the context.
+    """
+
+    growing: int = 1
+    windows: tuple[int, ...] = ()
+    states: int = 0
+
+    def fixed(self, rows: float) -> float:
+        """Return the blocks beside the growing ones, of a context of `rows` x block_size tokens."""
+        return sum(min(rows, most) for most in self.windows) + self.states
+
+    def blocks(self, tokens: float, block_size: int, requests: int = 1) -> float:
+        """Return the blocks of `requests` requests, whose contexts have `tokens` tokens together.
+
+        They are a·C + b·min(C, w) + s of one request with a context of C tokens, in blocks.
+        """
+        rows = tokens / block_size
+        if requests < 1:
+            return self.growing * rows
+        return self.growing * rows + requests * self.fixed(rows / requests)
+
+    def tokens(self, blocks: float, block_size: int) -> float:
+        """Return the tokens whose KV in growing groups fills so many blocks."""
+        return blocks * block_size / self.growing
+
+
+ONE_GROUP = Groups()
+"""All layers have full attention: Llama and its kind, and MLA."""
+
+
+@dataclass(frozen=True, slots=True)
 class PausedKVView:
     """The KV cache of one paused request, or of a finished one whose follow-up is awaited.
 
@@ -31,7 +68,9 @@ class PausedKVView:
     resident nor on the host: a resume recomputes them unless the prefix cache still has them.
 
     `returned`: the tool has returned and the request waits in the queue. `ends_next` is the
-    probability that the session ends with its next segment.
+    probability that the session ends with its next segment. `recomputed` are the tokens that a
+    resume would compute again after a discard: those behind the last place up to which the prefix
+    cache or the host keeps what every group needs. None: nothing is known to be kept.
     """
 
     key: str
@@ -47,6 +86,7 @@ class PausedKVView:
     missing: int
     returned: bool = False
     ends_next: float = 0.0
+    recomputed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +98,7 @@ class StepView:
     are unreferenced. `host_free` blocks of host memory are free or reusable. `link_blocks` is the
     number of blocks that the link can copy beside this step, in both directions together, after
     the loads of resuming requests. `swap_pays` is false without host memory, and where
-    measurements show that swapping does not pay.
+    measurements show that swapping does not pay. `groups` are those of the model's layers.
     """
 
     block_size: int
@@ -70,6 +110,16 @@ class StepView:
     link_blocks: int
     swap_pays: bool
     cost: CostModel
+    groups: Groups = ONE_GROUP
+
+    @property
+    def other_blocks(self) -> float:
+        """Return C_other·M, the blocks of the running requests."""
+        return self.groups.blocks(self.running_context, self.block_size, self.running_tokens)
+
+    def tokens(self, blocks: float) -> float:
+        """Return the tokens of full attention with as many bytes as so many blocks."""
+        return self.groups.tokens(blocks, self.block_size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
 """The waste of a pause: equations 1 to 5 of InferCept, in block-seconds, before it and after it.
 
-The paper counts bytes; a block is M times the tokens of a block. Memory is wasted while it is held
+The paper counts bytes; a block is M times the tokens of a block. Where layers differ, the KV of a
+context of C tokens is no longer C·M but a·C + b·min(C, w) + s, with a window of w tokens and states
+of constant size s; `Groups.blocks` has it in blocks. Memory is wasted while it is held
 and no request computes with it: through a pause, while it fills again, and while all other
 requests wait for a copy or for a recomputation.
 
@@ -42,15 +44,17 @@ def waste_swap(out_seconds: float, in_seconds: float, batch_blocks: float) -> fl
 
 
 def waste_chunked_discard(
-    recompute: Recompute, missing_blocks: float, other_blocks: float
+    recompute: Recompute, missing_blocks: float, other_blocks: float, at_once: float = 0.0
 ) -> float:
     """Return the waste of recomputing in chunks after a discard (InferCept, equation 4).
 
     T_fwd(C)·C·M/2 + n·T_chunk·C_other·M: the memory fills evenly, so that half of it is held on
     average. Each of the n chunks makes the other requests' step T_chunk longer. C are the tokens
-    missing at the resume, and T_fwd(C) is the time of the n steps.
+    missing at the resume, and T_fwd(C) is the time of the n steps. `at_once` of the missing blocks
+    are held from the first step on: states, and what is found again. M(C)/2 becomes
+    (M(C) + M(at once))/2.
     """
-    held = recompute.seconds * missing_blocks / 2
+    held = recompute.seconds * (missing_blocks + at_once) / 2
     return held + recompute.chunks * recompute.seconds_per_chunk * other_blocks
 
 
@@ -82,22 +86,38 @@ def prices_for(paused: PausedKVView, step: StepView, pause_seconds: float) -> Pr
 def discard_price(paused: PausedKVView, step: StepView) -> float:
     """Return the waste of recomputing uncopied blocks (equation 4) and of loading copied ones.
 
-    A load holds its blocks until it is done; no other request waits for it.
+    A load holds its blocks until it is done; no other request waits for it. The blocks that do not
+    grow with the recomputed tokens are held from the first step on.
     """
     lost, copied = paused.uncopied, paused.resident - paused.uncopied
     waste = 0.0
     if copied > 0:
-        load = step.cost.swap_seconds(copied * step.block_size, "in")
+        load = step.cost.swap_seconds(step.tokens(copied), "in")
         if load == inf:  # without a link no block has a copy; a partial last block never needs one
             lost = paused.resident
         else:
             waste = load * copied
     if lost > 0:
-        recompute = step.cost.recompute(
-            lost * step.block_size, step.running_tokens, step.running_context
+        tokens = _tokens_lost(paused, step, lost)
+        recompute = step.cost.recompute(tokens, step.running_tokens, step.running_context)
+        grown = step.groups.growing * tokens / step.block_size
+        waste += waste_chunked_discard(
+            recompute, lost, step.other_blocks, at_once=max(0.0, lost - grown)
         )
-        waste += waste_chunked_discard(recompute, lost, step.running_context / step.block_size)
     return waste
+
+
+def _tokens_lost(paused: PausedKVView, step: StepView, blocks: int) -> int:
+    """Return the tokens to recompute after `blocks` blocks were lost.
+
+    A lost state brings the whole context with it, unless an earlier one is kept.
+    """
+    if paused.recomputed is not None:
+        return paused.recomputed
+    if step.groups.states:
+        return paused.context_tokens
+    tokens = int(step.tokens(blocks))
+    return min(tokens, paused.context_tokens) if step.groups.windows else tokens
 
 
 def swap_price(paused: PausedKVView, step: StepView) -> float:
@@ -110,11 +130,11 @@ def swap_price(paused: PausedKVView, step: StepView) -> float:
     excess = paused.uncopied - step.link_blocks
     if excess <= 0:
         return 0.0
-    tokens = excess * step.block_size
+    tokens = step.tokens(excess)
     out, into = step.cost.swap_seconds(tokens, "out"), step.cost.swap_seconds(tokens, "in")
     if out == inf or into == inf:
         return inf
-    return waste_swap(out, into, step.running_context / step.block_size)
+    return waste_swap(out, into, step.other_blocks)
 
 
 NOTHING = Prices(preserve=0.0, discard=0.0, swap=0.0)
@@ -172,8 +192,13 @@ def _recomputed(view: PausedKVView, step: StepView, came: Came) -> float:
 
 def _load_delay(tokens: int, step: StepView) -> float:
     """Return the waste of a load: its blocks are of no use until the last one has come."""
-    seconds = step.cost.swap_seconds(tokens, "in")
-    return 0.0 if seconds == inf else seconds * tokens / step.block_size
+    if tokens <= 0:
+        return 0.0
+    fixed = step.groups.fixed(tokens / step.block_size)
+    seconds = step.cost.swap_seconds(tokens + step.tokens(fixed), "in")
+    if seconds == inf:
+        return 0.0
+    return seconds * tokens * step.groups.growing / step.block_size + seconds * fixed
 
 
 def _preserve(charge: Charge) -> float:
@@ -206,7 +231,7 @@ def _swap(view: PausedKVView, step: StepView, charge: Charge, came: Came) -> flo
 
 def _copy_seconds(blocks: int, step: StepView) -> float:
     """Return how long the link takes to copy `blocks` blocks to the host beside steps."""
-    alone = step.cost.swap_seconds(blocks * step.block_size, "out")
+    alone = step.cost.swap_seconds(step.tokens(blocks), "out")
     if step.link_blocks <= 0:
         return alone
     seconds = step.cost.step_seconds(step.running_tokens, step.running_context)

@@ -25,6 +25,8 @@ from vllm.v1.kv_cache_interface import (
     SlidingWindowSpec,
 )
 
+from caesura.intercept.kv.views import Groups
+from caesura.scheduler.vllm.engine.port.blocks import groups_of
 from caesura.simulator.machine import KVLayers, Machine
 
 NUMBER = torch.bfloat16
@@ -108,6 +110,11 @@ class Layout:
         specs = [group.kv_cache_spec for group in self.config.kv_cache_groups]
         modes = [spec.mamba_cache_mode for spec in specs if isinstance(spec, MambaSpec)]
         return modes[0] if modes else "none"
+
+    @property
+    def groups(self) -> Groups:
+        """Return how the blocks of a request divide among the groups, for prices."""
+        return groups_of(self.config)
 
     @property
     def planned_bytes(self) -> int:

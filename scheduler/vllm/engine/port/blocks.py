@@ -9,6 +9,7 @@ from vllm.v1.kv_cache_interface import (
     ChunkedLocalAttentionSpec,
     FullAttentionSpec,
     KVCacheConfig,
+    KVCacheGroupSpec,
     KVCacheSpec,
     MambaSpec,
     MLAAttentionSpec,
@@ -16,6 +17,8 @@ from vllm.v1.kv_cache_interface import (
     SlidingWindowSpec,
     UniformTypeKVCacheSpecs,
 )
+
+from caesura.intercept.kv.views import Groups
 
 Block: TypeAlias = KVCacheBlock
 """One block on the device. Code outside this folder only passes it on."""
@@ -94,6 +97,22 @@ def has_recurrent_state(config: KVCacheConfig) -> bool:
     return any(isinstance(spec, MambaSpec) for spec in _specs_in(config))
 
 
+def groups_of(config: KVCacheConfig) -> Groups:
+    """Return how the blocks of a request divide among the groups, for prices."""
+    growing, states, windows = 0, 0, []
+    for group in config.kv_cache_groups:
+        spec = next(_specs_of(group))
+        if isinstance(spec, MambaSpec):
+            states += 1
+        elif isinstance(spec, SlidingWindowSpec):
+            windows.append(-(-spec.sliding_window // spec.block_size))
+        elif isinstance(spec, ChunkedLocalAttentionSpec):
+            windows.append(-(-spec.attention_chunk_size // spec.block_size))
+        else:
+            growing += 1
+    return Groups(max(1, growing), tuple(windows), states)
+
+
 def can_change_hands(config: KVCacheConfig) -> bool:
     """Return whether a request can take over the blocks of another one, in every group."""
     return all(type(spec) in OF_ONE_REQUEST for spec in _specs_in(config))
@@ -102,8 +121,13 @@ def can_change_hands(config: KVCacheConfig) -> bool:
 def _specs_in(config: KVCacheConfig) -> Iterator[KVCacheSpec]:
     """Yield the specs of all groups' layers."""
     for group in config.kv_cache_groups:
-        spec = group.kv_cache_spec
-        if isinstance(spec, UniformTypeKVCacheSpecs):
-            yield from spec.kv_cache_specs.values()
-        else:
-            yield spec
+        yield from _specs_of(group)
+
+
+def _specs_of(group: KVCacheGroupSpec) -> Iterator[KVCacheSpec]:
+    """Yield the specs of a group's layers."""
+    spec = group.kv_cache_spec
+    if isinstance(spec, UniformTypeKVCacheSpecs):
+        yield from spec.kv_cache_specs.values()
+    else:
+        yield spec
