@@ -7,11 +7,10 @@ import sys
 import threading
 from pathlib import Path
 
-import psutil
 import pytest
 
 from caesura.processes.spawned import deaf_children, names_program, program_runs_once
-from tests.tools.processes import gone
+from tests.tools.processes import gone, started
 
 MASK = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
 
@@ -46,8 +45,8 @@ def test_a_program_without_a_main_guard_runs_once(source: str, tmp_path: Path) -
     file = tmp_path / "program.py"
     file.write_text(PROGRAM)
     command = [sys.executable, str(file) if source == "file" else "-"]
-    given = {} if source == "file" else {"input": PROGRAM}
-    ran = subprocess.run(command, **given, capture_output=True, text=True, cwd=tmp_path)
+    given = None if source == "file" else PROGRAM
+    ran = subprocess.run(command, input=given, capture_output=True, text=True, cwd=tmp_path)
     assert ran.stdout.split("\n")[:2] == ["run", "0 True"], ran.stderr
 
 
@@ -103,7 +102,7 @@ def test_nothing_outlives_a_parent_that_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         pids = [int(parent.stdout.readline()) for _ in range(2)]
-        below = [each.pid for each in psutil.Process(parent.pid).children(recursive=True)]
-        assert set(pids) <= set(below)
+        below = started(parent.pid)
+        assert set(pids) <= below
         parent.kill()
     assert asyncio.run(gone(below))

@@ -9,13 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import psutil
 import pytest
 
 from caesura.processes.worker import Worker
 from caesura.scheduler.prompt_lengths.process import MAX_WAITING, LengthProcess, Limits
 from tests.prompt_lengths.test_linear import told, trained
-from tests.tools.processes import gone
+from tests.tools.processes import gone, started
 
 QUICK = Limits(start=20.0, answer=0.3, back_off=0.01, restarts=2)
 LASTING = Limits(start=20.0, answer=20.0, back_off=0.01, restarts=9)
@@ -219,7 +218,7 @@ def test_nothing_outlives_an_engine_that_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", ENGINE, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as engine:
         assert engine.stdout is not None and engine.stdout.readline() == b"answered\n"
-        below = [each.pid for each in psutil.Process(engine.pid).children(recursive=True)]
+        below = started(engine.pid)
         assert len(below) == 2  # the process and its keeper
         engine.kill()
     assert asyncio.run(gone(below))

@@ -7,10 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
-from tests.tools.processes import gone
+from tests.tools.processes import gone, started
 
 STUDY = """
 from dataclasses import replace
@@ -101,7 +100,7 @@ def test_replicas_end_with_the_run(number: signal.Signals, tmp_path: Path) -> No
     ) as run:
         assert run.stdout is not None and run.stderr is not None
         assert run.stdout.readline() == "halted\n"
-        below = [each.pid for each in psutil.Process(run.pid).children(recursive=True)]
+        below = started(run.pid)
         assert len(below) >= 2
         if number == signal.SIGINT:
             os.killpg(run.pid, number)  # as a terminal does

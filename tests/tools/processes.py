@@ -29,9 +29,9 @@ async def gone(pids: Iterable[int]) -> bool:
     return False
 
 
-def started() -> set[int]:
-    """This process's descendants."""
-    return {each.pid for each in psutil.Process().children(recursive=True) if lives(each.pid)}
+def started(pid: int | None = None) -> set[int]:
+    """The descendants of a process, or of this one."""
+    return {each.pid for each in psutil.Process(pid).children(recursive=True) if lives(each.pid)}
 
 
 @asynccontextmanager

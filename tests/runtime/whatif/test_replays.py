@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from caesura.intercept.kv.costs import CostModel
@@ -32,7 +31,7 @@ from caesura.simulator.study.plan import Cell
 from caesura.simulator.study.work import trace_cell
 from caesura.simulator.trace import recording
 from caesura.simulator.workload.records import DECODED_NOTHING, LACKS_CALLS
-from tests.tools.processes import gone, nothing_left
+from tests.tools.processes import gone, nothing_left, started
 
 BEGAN = 1_700_000_000.0
 TIMES = ("base", "per_token", "per_token_beyond", "per_context")
@@ -375,7 +374,7 @@ def test_no_replay_outlives_a_server_that_is_killed(store: Store, tmp_path: Path
     environment = {**os.environ, "PYTHONPATH": f"{Path.cwd()}:{os.environ.get('PYTHONPATH', '')}"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as server:
         assert server.stdout is not None and server.stdout.readline() == b"under way\n"
-        below = [each.pid for each in psutil.Process(server.pid).children(recursive=True)]
+        below = started(server.pid)
         assert len(below) == 2  # the process and its keeper
         server.kill()
     assert asyncio.run(gone(below))
