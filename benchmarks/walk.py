@@ -209,7 +209,7 @@ def walk_pause(add: Callable[[str, Walk], None]) -> None:
 def walk_run() -> Walk:
     """Walk `caesura run` of two models, planned with made-up costs, on stand-ins of engines."""
     from tests.planning.run.engines import FakeHost
-    from tests.runtime.cli.test_plan import APPLICATION, MadeUpCosts
+    from tests.runtime.cli.made_up import APPLICATION, MadeUpCosts
 
     async def host(devices: int, logs: Path) -> EngineHost:
         return FakeHost(devices)

@@ -12,7 +12,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from caesura.runtime.recording import recorder
-from tests.postgres import database, postgres  # noqa: F401
+
+# What the tests share tells its values too, when it does not hold.
+FOLDERS = [each.name for each in Path(__file__).parent.iterdir() if each.is_dir()]
+pytest.register_assert_rewrite(*(f"tests.{folder}" for folder in FOLDERS))
+
+from tests.kit.postgres import database, postgres  # noqa: E402, F401
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 OURS = tempfile.TemporaryDirectory(prefix="caesura-tests-")

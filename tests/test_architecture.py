@@ -216,6 +216,26 @@ def joinable(room: str) -> list[str]:
     ]
 
 
+def test_no_test_module_imports_another() -> None:
+    """What several of them need stands in a module beside them, or in `tests/kit`."""
+    for path in (*(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")):
+        package = name_of(path.parent).replace("/", ".")
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                parents = package.split(".")[: 1 - node.level or None] if node.level else []
+                module = ".".join(filter(None, [*parents, node.module]))
+                names = [module, *(f"{module}.{each.name}" for each in node.names)]
+            elif isinstance(node, ast.Import):
+                names = [each.name for each in node.names]
+            else:
+                continue
+            for name in names:
+                *folders, last = name.split(".")
+                is_test = last.startswith("test_") or last == "conftest"
+                found = is_test and ROOT.joinpath(*folders, f"{last}.py").exists()
+                assert not found, f"{name_of(path)} imports {name}"
+
+
 @pytest.mark.parametrize("room", COUNTS)
 def test_folders_of_a_room_import_one_way(room: str) -> None:
     assert knots(room) == []

@@ -16,8 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from caesura.runtime.server.load.metrics import Metrics
 from caesura.runtime.testing import call
-
-from .runtime.server.conftest import double, serve_script
+from tests.kit.server import double, serve_script
 
 __all__ = ["double", "serve_script"]
 

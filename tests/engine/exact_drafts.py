@@ -4,12 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from .core import Core
-from .test_exact import (
+from tests.engine.exactness import (
     test_control_a_lost_token_would_be_noticed,
     test_eight_sessions_at_once,
     test_under_pressure,
 )
+
+from .core import Core
 
 __all__ = [
     "test_control_a_lost_token_would_be_noticed",

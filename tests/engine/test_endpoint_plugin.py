@@ -9,7 +9,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from caesura.tools import calculator
-from tests.engine.test_stock_server import vllm_server
+from tests.engine.stock_server import vllm_server
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 

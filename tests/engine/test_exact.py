@@ -1,29 +1,24 @@
 """Over any pause, greedy output is what the model says to the concatenated tokens from scratch."""
 
-import random
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
-from vllm.v1.request import RequestStatus
+
+from tests.engine.exactness import (
+    test_control_a_lost_token_would_be_noticed,
+    test_eight_sessions_at_once,
+    test_under_pressure,
+)
 
 from .core import Core
 
+__all__ = [
+    "test_control_a_lost_token_would_be_noticed",
+    "test_eight_sessions_at_once",
+    "test_under_pressure",
+]
+
 pytestmark = pytest.mark.engine
-
-PAUSES = 3
-HANDLINGS = ["preserve", "discard", "discard-and-evict"]
-
-
-@dataclass
-class Talk:
-    """A session's plan: what it will say between results, computed from scratch beforehand."""
-
-    prompt: list[int]
-    results: list[list[int]]
-    said: list[list[int]] = field(default_factory=list)
-    stops: list[int] = field(default_factory=list)
 
 
 @pytest.fixture(
@@ -38,114 +33,3 @@ def core(request: pytest.FixtureRequest) -> Iterator[Core]:
     )
     yield made
     made.close()
-
-
-def plan(core: Core, seed: int) -> Talk:
-    """Choose a token to stop at from what the model will say; write down all it should say."""
-    rng = random.Random(seed)
-    talk = Talk(
-        [rng.randrange(8, 1000) for _ in range(rng.randint(20, 150))],
-        [[rng.randrange(8, 1000) for _ in range(rng.randint(1, 90))] for _ in range(PAUSES)],
-    )
-    context = list(talk.prompt)
-    for result in talk.results:
-        ahead = core.say(context, 24)
-        at = next(i for i in range(8, 24) if ahead[i] not in ahead[:i])
-        talk.said.append(ahead[: at + 1])
-        talk.stops.append(ahead[at])
-        context += ahead[: at + 1] + result
-    talk.said.append(core.say(context, 20))
-    return talk
-
-
-def begin(core: Core, talks: dict[str, Talk]) -> None:
-    """All sessions send their prompts."""
-    for name, talk in talks.items():
-        core.add(name, talk.prompt, 100, talk.stops[0], resumable=True)
-
-
-def said_as_planned(core: Core, talks: dict[str, Talk], turn: int) -> None:
-    for name, talk in talks.items():
-        assert core.said[name] == talk.said[turn], f"{name}, turn {turn}"
-
-
-def answer(core: Core, talks: dict[str, Talk], turn: int) -> None:
-    """All tools return: re-send the last token, append the result."""
-    last = turn + 1 == PAUSES
-    for name, talk in talks.items():
-        core.add(
-            name,
-            [talk.said[turn][-1], *talk.results[turn]],
-            20 if last else 100,
-            None if last else talk.stops[turn + 1],
-            resumable=True,
-        )
-
-
-def talk_over_pauses(core: Core, talks: dict[str, Talk], handling: str) -> None:
-    """Run all sessions to their end; in each pause their KV is kept, dropped, or lost."""
-    core.scheduler.reset_prefix_cache()
-    begin(core, talks)
-    for turn in range(PAUSES):
-        core.run(talks)
-        said_as_planned(core, talks, turn)
-        if handling != "preserve":
-            for name in talks:
-                core.drop_kv(name)
-        if handling == "discard-and-evict":
-            assert core.scheduler.reset_prefix_cache()
-        answer(core, talks, turn)
-    core.run(talks)
-    said_as_planned(core, talks, PAUSES)
-    assert core.scheduler.requests == {}
-
-
-@pytest.mark.parametrize("handling", HANDLINGS)
-def test_eight_sessions_at_once(core: Core, handling: str) -> None:
-    talks = {f"{handling}-{seed}": plan(core, seed) for seed in range(8)}
-    talk_over_pauses(core, talks, handling)
-    for name in talks:
-        resume = core.reports[name]["resume"]
-        assert resume["handling"] == ("preserve" if handling == "preserve" else "discard")
-        if handling == "preserve":
-            assert resume["cached_tokens"] == resume["context_tokens"]
-        if handling == "discard-and-evict":
-            assert resume["cached_tokens"] == 0
-
-
-def test_control_a_lost_token_would_be_noticed(core: Core) -> None:
-    """The test above can fail: a result that misses the re-sent last token changes the rest."""
-    talk = plan(core, 99)
-    core.add("lossy", talk.prompt, 100, talk.stops[0], resumable=True)
-    core.run(["lossy"])
-    core.add("lossy", talk.results[0], 100, talk.stops[1], resumable=True)
-    core.run(["lossy"])
-    assert core.said["lossy"] != talk.said[1]
-    core.scheduler.finish_requests("lossy", RequestStatus.FINISHED_ABORTED)
-
-
-def test_under_pressure(core: Core) -> None:
-    """Sessions and other requests in a pool too small for all of them, answers unchanged."""
-    talks = {f"pressed-{seed}": plan(core, seed) for seed in range(100, 106)}
-    core.scheduler.reset_prefix_cache()
-    pool = core.scheduler.kv_cache_manager.block_pool
-    taken = pool.get_new_blocks(pool.get_num_free_blocks() - 24)
-    core.allowed_losses = len(taken)
-    handlings: set[str] = set()
-    try:
-        begin(core, talks)
-        for turn in range(PAUSES):
-            core.run(talks)
-            handlings |= {report["resume"]["handling"] for report in resumed(core, talks)}
-            said_as_planned(core, talks, turn)
-            answer(core, talks, turn)
-        core.run(talks)
-        said_as_planned(core, talks, PAUSES)
-        assert "discard" in handlings, "there was no pressure"
-    finally:
-        pool.free_blocks(taken)
-        core.allowed_losses = 0
-
-
-def resumed(core: Core, names: Iterable[str]) -> list[dict[str, Any]]:
-    return [core.reports[name] for name in names if core.reports[name].get("resume")]

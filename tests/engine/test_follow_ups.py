@@ -9,13 +9,12 @@ import pytest
 
 from caesura.intercept.calls.events import CallFinished, Event, TextDelta, TurnEnded
 from caesura.runtime.launch import CPU_BLOCK_SIZE
-from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.rendering.splice import Splicer
 from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.tools import calculator
-from tests.scheduler.real_templates import TEMPLATES
+from tests.engine.templates import over
 
 pytestmark = pytest.mark.engine
 
@@ -25,17 +24,6 @@ LONG = Sampling(temperature=2, seed=7, max_tokens=100)
 TOOLS = SessionSpec([calculator.spec()], GREEDY, pausing=False)
 NO_TOOLS = SessionSpec((), GREEDY, pausing=False)
 THANKS = {"role": "user", "content": "Thank you! And who are you, and what can you do for me?"}
-
-
-def over(template: str, engine: VllmEngine) -> VllmEngine:
-    """Return an engine whose chat template is one of the real ones, over the process of another."""
-    options = {"chat_template": str(TEMPLATES / f"{template}.jinja")}
-    chosen = EngineOptions(
-        served_name=engine.model,
-        formats=engine.language.formats,
-        thinking_as_text=True,  # the bundled model never ends what it thinks
-    )
-    return VllmEngine(engine.llm, chosen, server_options=options)
 
 
 async def read(session: VllmSession, messages: Sequence[Message]) -> list[Event]:

@@ -16,35 +16,11 @@ from caesura.scheduler.messages import CallRule, Message, Sampling, SessionSpec,
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.tools import calculator
+from tests.engine.asked import HELLO, PERSON, TOOLS
 
 pytestmark = pytest.mark.engine
 
-LOOKUP = {
-    "type": "function",
-    "function": {
-        "name": "lookup",
-        "description": "Look a word up.",
-        "parameters": {
-            "type": "object",
-            "properties": {"word": {"type": "string", "enum": ["alpha", "beta"]}},
-            "required": ["word"],
-            "additionalProperties": False,
-        },
-    },
-}
-TOOLS = [calculator.spec(), LOOKUP]
-AGE = {"type": "integer", "minimum": 0, "maximum": 150}
-PERSON = TextFormat(
-    "json_schema",
-    {
-        "type": "object",
-        "properties": {"name": {"type": "string", "maxLength": 12}, "age": AGE},
-        "required": ["name", "age"],
-        "additionalProperties": False,
-    },
-)
 YES_OR_NO = TextFormat("choice", ("yes", "no"))
-HELLO: list[Message] = [{"role": "user", "content": "Hello, who are you?"}]
 Open = Callable[..., VllmSession]
 
 

@@ -6,44 +6,22 @@ what the model says to the concatenated tokens from scratch.
 """
 
 import random
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
+from tests.engine.exactness import (
+    make_core,
+    plan,
+    talk_under_pressure,
+)
 from tests.scheduler.whims import Whims
 
 from .core import Core
-from .test_exact import PAUSES, Talk, answer, begin, plan, said_as_planned
 
 pytestmark = pytest.mark.engine
 
-POOL = 30
 SESSIONS = 8
-
-
-def make_core(
-    prefix_caching: bool,
-    budget: int,
-    host_gib: float,
-    link_gb_per_second: float | None = None,
-    parallel: Mapping[str, Any] | None = None,
-    **settings: Any,
-) -> Core:
-    limit = {} if link_gb_per_second is None else {"link_gb_per_second": link_gb_per_second}
-    return Core(
-        enable_prefix_caching=prefix_caching,
-        max_num_batched_tokens=budget,
-        max_num_seqs=16,
-        kv_transfer_config={
-            "kv_connector": "CaesuraConnector",
-            "kv_connector_module_path": "caesura.scheduler.vllm",
-            "kv_role": "kv_both",
-            "kv_connector_extra_config": {"host_gib": host_gib, **limit},
-        },
-        additional_config={"caesura": settings},
-        **(parallel or {}),
-    )
 
 
 @pytest.fixture(
@@ -55,32 +33,6 @@ def core(request: pytest.FixtureRequest) -> Iterator[Core]:
     made = make_core(*request.param)
     yield made
     made.close()
-
-
-def talk_under_pressure(core: Core, talks: dict[str, Talk], rng: random.Random) -> list[str]:
-    """Run all sessions to their end in a small pool; return how each resume was handled."""
-    core.scheduler.reset_prefix_cache()
-    pool = core.scheduler.kv_cache_manager.block_pool
-    taken = pool.get_new_blocks(pool.get_num_free_blocks() - POOL)
-    core.allowed_losses = len(taken)
-    handlings = []
-    try:
-        begin(core, talks)
-        for turn in range(PAUSES):
-            core.run(talks)
-            said_as_planned(core, talks, turn)
-            for name in talks:
-                resume = core.reports[name].get("resume")
-                handlings += [resume["handling"]] if resume else []
-            core.idle(rng.randint(0, 12))
-            answer(core, talks, turn)
-        core.run(talks)
-        said_as_planned(core, talks, PAUSES)
-        handlings += [core.reports[name]["resume"]["handling"] for name in talks]
-    finally:
-        pool.free_blocks(taken)
-        core.allowed_losses = 0
-    return handlings
 
 
 @pytest.mark.parametrize(

@@ -14,21 +14,22 @@ from vllm.v1.request import RequestStatus
 
 from caesura.scheduler.vllm.client.launch import PIPELINE_ON_CPU
 from caesura.scheduler.vllm.engine.swap.messages import WorkerMemory
-from tests.scheduler.whims import Whims
-
-from .core import Core
-from .test_exact import (
+from tests.engine.exactness import (
     HANDLINGS,
     PAUSES,
     Talk,
     answer,
     begin,
+    make_core,
     plan,
     said_as_planned,
     talk_over_pauses,
+    talk_under_pressure,
 )
-from .test_handling import make_core, talk_under_pressure
-from .test_swap_control import SwapAll, until_swapped
+from tests.engine.swapping import SwapAll, until_swapped
+from tests.scheduler.whims import Whims
+
+from .core import Core
 
 # Each of several processes imports vLLM, which takes long on a busy machine.
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]

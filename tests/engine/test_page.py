@@ -7,9 +7,9 @@ import pytest
 
 from caesura.runtime.recording import catalog
 from caesura.tools import calculator
-from tests.ui.conftest import Open, Shown, chromium, open_page, serving
+from tests.kit.browser import Open, Shown, chromium, open_page
 from tests.ui.reading import about, amount, listed
-from tests.ui.serving import Endpoint
+from tests.ui.serving import Endpoint, serving
 
 __all__ = ["chromium", "open_page", "serving"]
 pytestmark = pytest.mark.engine

@@ -11,9 +11,10 @@ from vllm.renderers.params import ChatParams, TokenizeParams
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.input_processor import InputProcessor
 
+from tests.engine.swapping import SwapAll, swap_out
+
 from .core import Core
 from .seeing import PLACEHOLDERS, shown, vision_model
-from .test_swap_control import SwapAll, swap_out
 
 pytestmark = pytest.mark.engine
 

@@ -13,7 +13,7 @@ from caesura.scheduler.prompt_lengths.learner import Linear
 from caesura.scheduler.prompt_lengths.predictor import train_predictor
 from caesura.scheduler.prompt_lengths.training import Plan
 from caesura.scheduler.vllm.client.engine import VllmEngine
-from tests.prompt_lengths.test_linear import told
+from tests.prompt_lengths.prompts import told
 
 pytestmark = pytest.mark.engine
 

@@ -5,16 +5,13 @@ from typing import Any
 import pytest
 
 from caesura.intercept.calls.events import ReasoningDelta, TextDelta, TurnEnded
-from caesura.scheduler.messages import Message, Sampling, SessionSpec, TextFormat
+from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.tools import calculator
+from tests.engine.asked import ANSWER, ASKED, FORCED, THOUGHT, WRITTEN
 
 pytestmark = pytest.mark.engine
 
-THOUGHT, ANSWER = 'Is it <tool_call>{"name": "calculator"}</tool_call>?', "It is four."
-WRITTEN = f"<think>\n{THOUGHT}\n</think>\n\n{ANSWER}"
-FORCED = Sampling(temperature=0, max_tokens=200, text=TextFormat("choice", (WRITTEN,)))
-ASKED: list[Message] = [{"role": "user", "content": "What is 2+2?"}]
 MORE: Message = {"role": "user", "content": "And 3+3?"}
 
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 from vllm.distributed.kv_transfer.kv_transfer_state import get_kv_transfer_group
 
+from tests.engine.exactness import PAUSES, make_core, plan
+from tests.engine.swapping import SwapAll, come_back
+
 from .core import Core
-from .test_exact import PAUSES, plan
-from .test_handling import make_core
-from .test_swap_control import SwapAll, come_back
 
 pytestmark = pytest.mark.engine
 

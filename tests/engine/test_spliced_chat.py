@@ -14,8 +14,7 @@ from caesura.runtime.server.app import ServerParts
 from caesura.runtime.server.listen import listening
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.tools import Registry, calculator
-
-from .test_follow_ups import over
+from tests.engine.templates import over
 
 pytestmark = pytest.mark.engine
 

@@ -26,10 +26,9 @@ from caesura.scheduler.session_log import LoggedTurn, MemoryLog, SessionLog
 from caesura.scheduler.vllm.client.api_server import RenewedApp
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.tools import calculator
+from tests.engine.asked import ASKED, FORCED, HELLO, PERSON, TOOLS
 
 from .killing import kill
-from .test_grammars import HELLO, PERSON, TOOLS
-from .test_reasoning import ASKED, FORCED
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 

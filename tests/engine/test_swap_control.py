@@ -4,40 +4,22 @@ Sessions are swapped to the host in the real engine, and the whole KV cache on t
 before they come back: what they say next can only be right if all of it was loaded in time.
 """
 
-import itertools
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from vllm.distributed.kv_transfer.kv_transfer_state import get_kv_transfer_group
 from vllm.v1.request import RequestStatus
 
-from caesura.intercept.kv.views import Decision
 from caesura.scheduler.vllm.engine.swap.copier import Copier, Task
+from tests.engine.exactness import PAUSES, Talk, make_core, plan
+from tests.engine.swapping import SwapAll, come_back
 
 from .core import Core
-from .test_exact import PAUSES, Talk, answer, begin, plan, said_as_planned
-from .test_handling import make_core
 
 pytestmark = pytest.mark.engine
 
 SESSIONS = 4
-RUNS = itertools.count()
-
-
-class SwapAll:
-    """Everything is swapped, whatever that costs."""
-
-    name = "swap-all"
-    write_behind = False
-    every_step = True
-
-    def decide(self, paused: Any, step: Any) -> list[Decision]:
-        return [Decision(one.key, "swap") for one in paused if not one.returned]
-
-    def victims(self, paused: Any, step: Any, needed: int, forced: bool) -> list[tuple[str, int]]:
-        return []
 
 
 @pytest.fixture(scope="module", params=[512, 48], ids=["whole", "chunked"])
@@ -83,45 +65,6 @@ def slowly(copy: Callable[[int, Task], None], seconds: float) -> Callable[[int, 
         copy(layer, task)
 
     return slow
-
-
-def until_swapped(core: Core) -> None:
-    """Step until nothing of the paused sessions is on the devices any more."""
-    scheduler, manager = core.scheduler, core.scheduler.parts.manager
-    scheduler.has_requests = lambda: True  # an engine in which all are paused would not step
-    for _ in range(3000):
-        core.idle(1)
-        held = any(manager.paused_kvs.blocks.of(kv) for kv in manager.paused_kvs.values())
-        if not held and not manager.planner.busy:
-            break
-    else:
-        raise AssertionError("not swapped")
-    del scheduler.has_requests
-
-
-def swap_out(core: Core, copier: Copier) -> None:
-    """Step until all is on the host; then wipe the device."""
-    until_swapped(core)
-    assert core.scheduler.reset_prefix_cache()
-    for layer in copier.layers:
-        for part in layer.parts:
-            part.zero_()
-
-
-def come_back(core: Core, copier: Copier, talks: dict[str, Talk], turns: int) -> dict[str, bool]:
-    """Run so many turns over swaps; tell which of the sessions say what they should in the last."""
-    run = next(RUNS)
-    talks = {f"{run}-{name}": talk for name, talk in talks.items()}
-    begin(core, talks)
-    core.run(talks)
-    for turn in range(turns):
-        said_as_planned(core, talks, turn)
-        swap_out(core, copier)
-        answer(core, talks, turn)
-        core.run(talks)
-        for name in talks:
-            assert core.reports[name]["resume"]["loaded_tokens"] > 0, name
-    return {name: core.said[name] == talk.said[turns] for name, talk in talks.items()}
 
 
 def test_slow_copies_change_nothing(

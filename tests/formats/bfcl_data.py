@@ -139,3 +139,14 @@ def read_turn(
     ]
     if calls:
         yield Turn(id_, tuple(calls), tuple(tools))
+
+
+SAMPLE = Path(__file__).parent / "data" / "bfcl_sample.jsonl"
+
+
+def sample() -> list[Turn]:
+    lines = [json.loads(line) for line in SAMPLE.read_text().splitlines()]
+    return [
+        Turn(line["id"], tuple(Call(**call) for call in line["calls"]), tuple(line["tools"]))
+        for line in lines
+    ]

@@ -1,20 +1,17 @@
 """Rows read whole calls as the tool parsers of vLLM's do that name them, types included."""
 
 import json
-from typing import Any
 
 import pytest
-from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
-from vllm.tool_parsers import ToolParserManager
 
 from caesura.intercept.calls.formats import NAMES
 from caesura.intercept.calls.watch import Verdict
 from caesura.scheduler.vllm.client.model_formats import ROWS
-from tests.formats.bfcl_data import Turn
+from tests.formats.bfcl_data import Turn, sample
+from tests.formats.readers import Calls, by_row, by_vllm
 from tests.formats.rendering import RENDER, Unwritable
-from tests.formats.test_bfcl import sample
 from tests.formats.vllm_turns import CALL, TURNS
-from tests.formats.world import StandIn, decode, stand_in, tool
+from tests.formats.world import decode, stand_in, tool
 
 WEATHER = tool("weather", city={"type": "string"}, days={"type": "integer"})
 PARSERS = {parser: ROWS.get(parser, parser) for parser in TURNS if parser in {*ROWS, *NAMES}}
@@ -23,23 +20,6 @@ PARSERS = {parser: ROWS.get(parser, parser) for parser in TURNS if parser in {*R
 SINGLE = {"internlm"}
 """Rows of which vLLM's parser reads one call a turn, and fails at a second one."""
 CLOSER = "]</tool_calls>"
-Calls = list[tuple[str, Any]]
-
-
-def by_vllm(parser: str, model: StandIn, text: str, tools: Any) -> Calls:
-    """The calls that vLLM's parser finds in a whole turn."""
-    asked: list[Any] = [{"role": "user", "content": ""}]
-    request = ChatCompletionRequest(messages=asked, tools=list(tools))
-    made = ToolParserManager.get_tool_parser(parser)(model.tokenizer, request.tools)
-    found = made.extract_tool_calls(text, request).tool_calls
-    return [(call.function.name, json.loads(call.function.arguments or "")) for call in found]
-
-
-def by_row(row: str, text: str, tools: Any) -> Calls:
-    """The calls that the row finds in it."""
-    model = stand_in(row)
-    outcome = decode(model, model.by_bytes(text), tools, step=32)
-    return [(name, json.loads(arguments)) for name, arguments in outcome.calls]
 
 
 def written(row: str) -> list[tuple[Turn, str]]:

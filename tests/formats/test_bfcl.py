@@ -1,29 +1,17 @@
 """Calls of a public benchmark, written in every format and read back; `bfcl.py` runs all."""
 
-import json
-from pathlib import Path
-
 import pytest
 
 from tests.formats.bfcl import attempt, difference
-from tests.formats.bfcl_data import Turn, call_of, first, schema
+from tests.formats.bfcl_data import call_of, first, sample, schema
 from tests.formats.rendering import ONE_AT_A_TIME, RENDER, Call, Unwritable
 from tests.formats.world import stand_in
 
-SAMPLE = Path(__file__).parent / "data" / "bfcl_sample.jsonl"
 UNTYPED = {
     *("qwen3_coder", "glm", "seed_oss", "minimax_m2"),
     *("deepseek_v32", "deepseek_v4", "deepseek_v41"),
 }
 """A value's type is what the tool's schema says, as in vLLM's parsers."""
-
-
-def sample() -> list[Turn]:
-    lines = [json.loads(line) for line in SAMPLE.read_text().splitlines()]
-    return [
-        Turn(line["id"], tuple(Call(**call) for call in line["calls"]), tuple(line["tools"]))
-        for line in lines
-    ]
 
 
 @pytest.mark.parametrize("name", RENDER)

@@ -7,8 +7,8 @@ import pytest
 
 from caesura.intercept.calls.watch import Verdict
 from tests.formats.cases import NOW, SEARCH, TOOLS, check_prose
+from tests.formats.readers import by_row, by_vllm
 from tests.formats.rendering import RENDER
-from tests.formats.test_as_vllm_reads import by_row, by_vllm
 from tests.formats.world import decode, stand_in, tool
 
 NUMBER, WHOLE, TEXT = {"type": "number"}, {"type": "integer"}, {"type": "string"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from caesura.processes.spawned import deaf_children, names_program, program_runs_once
-from tests.tools.processes import gone, started
+from tests.kit.processes import gone, started
 
 MASK = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
 

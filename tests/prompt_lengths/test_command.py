@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from caesura.runtime.cli.app import app
 from caesura.scheduler.prompt_lengths import predictor as training
 from caesura.scheduler.prompt_lengths.training import write_rows
-from tests.prompt_lengths.test_linear import told
+from tests.prompt_lengths.prompts import told
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from transformers import (
 from caesura.scheduler.prompt_lengths.encoder import Encoder
 from caesura.scheduler.prompt_lengths.predictor import load_predictor, train_predictor, width_of
 from caesura.scheduler.prompt_lengths.training import Plan
-from tests.prompt_lengths.test_linear import WORDS, told
+from tests.prompt_lengths.prompts import WORDS, told
 
 PROMPTS = [f"please write a {word} about cats" for word in WORDS]
 

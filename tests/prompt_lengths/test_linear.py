@@ -1,9 +1,7 @@
 """The linear model, its training, and the directory of a predictor."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from random import Random
 
 import numpy as np
 import pytest
@@ -11,39 +9,18 @@ import pytest
 from caesura.scheduler.prompt_lengths.learner import (
     BUCKETS,
     WEIGHTS_FILE,
-    Linear,
     features_of,
     word_ids,
 )
 from caesura.scheduler.prompt_lengths.objectives import OBJECTIVES
 from caesura.scheduler.prompt_lengths.predictor import (
     DESCRIPTION_FILE,
-    LengthPredictor,
     PredictorError,
     load_predictor,
     split_of,
-    train_predictor,
-    width_of,
 )
-from caesura.scheduler.prompt_lengths.training import REPORT, Plan, Row, split
-
-WORDS = {"brief": 20, "story": 400, "list": 120}
-
-
-def told(count: int = 300, seed: int = 0) -> list[Row]:
-    """Prompts whose only word that matters is one of three."""
-    random = Random(seed)
-    rows = []
-    for index in range(count):
-        word = random.choice(sorted(WORDS))
-        prompt = f"please write a {word} about thing{index} {random.choice('abcdef')}"
-        rows.append(Row(prompt, (int(WORDS[word] * random.uniform(0.9, 1.1)),)))
-    return rows
-
-
-def trained(objective: str, rows: Sequence[Row]) -> LengthPredictor:
-    learner = Linear(width_of(objective, rows))
-    return train_predictor(learner, objective, rows, Plan(epochs=6, rate=0.1))
+from caesura.scheduler.prompt_lengths.training import REPORT, Plan, split
+from tests.prompt_lengths.prompts import WORDS, told, trained
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

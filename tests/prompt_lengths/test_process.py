@@ -13,8 +13,8 @@ import pytest
 
 from caesura.processes.worker import Worker
 from caesura.scheduler.prompt_lengths.process import MAX_WAITING, LengthProcess, Limits
-from tests.prompt_lengths.test_linear import told, trained
-from tests.tools.processes import gone, started
+from tests.kit.processes import gone, started
+from tests.prompt_lengths.prompts import told, trained
 
 QUICK = Limits(start=20.0, answer=0.3, back_off=0.01, restarts=2)
 LASTING = Limits(start=20.0, answer=20.0, back_off=0.01, restarts=9)

@@ -8,9 +8,9 @@ from vllm.v1.request import RequestStatus
 
 from caesura.intercept.kv.states import State
 from caesura.scheduler.vllm.engine.export.writer import RecordWriter
+from tests.scheduler.world import World
 
 from .lanes import check_lanes, replay
-from .world import World
 
 WAITS_FOR_TOOL = (RequestStatus.WAITING_FOR_STREAMING_REQ,)
 QUEUES = (RequestStatus.WAITING, RequestStatus.PREEMPTED, RequestStatus.WAITING_FOR_REMOTE_KVS)
@@ -215,3 +215,14 @@ def said_as_planned(world: World) -> None:
 def _blocks_of(scheduler: Any, request_id: str) -> list[int]:
     groups = scheduler.kv_cache_manager.get_blocks(request_id).blocks
     return [block.block_id for group in groups for block in group if not block.is_null]
+
+
+def leaves_nothing(world: World) -> None:
+    for _ in range(world.depth + 3):
+        world.step()
+    world.drain()
+    scheduler = world.scheduler
+    pool = scheduler.kv_cache_manager.block_pool
+    assert scheduler.requests == {}
+    assert pool.get_num_free_blocks() == pool.num_gpu_blocks - 1
+    assert scheduler.num_waiting_for_streaming_input == 0

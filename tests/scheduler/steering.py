@@ -8,9 +8,8 @@ from vllm.v1.request import RequestStatus
 
 from caesura.intercept.kv.handling import oldest_largest_first
 from caesura.intercept.kv.views import Action, Decision, PausedKVView, StepView
-
-from .invariants import check_all, check_rest, said_as_planned
-from .world import Session, World, make_scheduler
+from tests.scheduler.invariants import check_all, check_rest, said_as_planned
+from tests.scheduler.world import Session, World, make_scheduler
 
 CALL = "sum [calc(1+2) ->"
 MODES = [
@@ -197,3 +196,6 @@ def load_in_step(world: World) -> Session:
     world.answer(session)
     world.step()
     return session
+
+
+HERMES = '<tool_call>{"name": "calc", "arguments": {}}</tool_call>'

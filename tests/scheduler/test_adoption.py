@@ -7,13 +7,7 @@ import pytest
 from vllm.v1.core.sched.interface import PauseState
 
 from caesura.intercept.calls.formats import resolve
-
-from .invariants import check_all, check_rest, said_as_planned
-from .remains import remains
-from .steering import step_until
-from .test_recurrent import StatefulWorld
-from .test_retention import (
-    HERMES,
+from tests.scheduler.retaining import (
     TOKENS,
     call,
     churn,
@@ -23,6 +17,12 @@ from .test_retention import (
     retained,
     until_finished,
 )
+from tests.scheduler.stateful import StatefulWorld
+from tests.scheduler.steering import HERMES
+
+from .invariants import check_all, check_rest, said_as_planned
+from .remains import remains
+from .steering import step_until
 from .world import World, make_scheduler
 
 CACHED = pytest.mark.parametrize("recurrent", ["none", "align"])

@@ -14,14 +14,22 @@ from vllm.v1.request import RequestStatus
 from caesura.intercept.calls.formats import resolve
 from caesura.intercept.kv.handling import make_handling
 from caesura.scheduler.vllm.engine.export import request_states
+from tests.scheduler.clients import random_session
+from tests.scheduler.steering import (
+    CALL,
+    HERMES,
+    IN_EVERY_MODE,
+    choose,
+    evict,
+    faulty_world,
+    paused_session,
+    step_until,
+)
 
 from . import steering
 from .invariants import check_all
 from .lanes import rows_of, states
 from .link import random_pace
-from .steering import CALL, IN_EVERY_MODE, choose, evict, faulty_world, paused_session, step_until
-from .test_random import random_session
-from .test_retention import HERMES
 from .whims import Whims
 from .world import Session, World
 

@@ -10,9 +10,9 @@ from caesura.scheduler.policy.admission import Batched
 from caesura.scheduler.policy.names import make_ranking
 from caesura.scheduler.policy.ranking import Queued, QueueView, Score
 from caesura.scheduler.settings import Settings
+from tests.scheduler.clients import clients_come_and_go
 
 from .steering import CALL, IN_EVERY_MODE, until_paused
-from .test_random import clients_come_and_go
 from .world import World, make_scheduler
 
 RANKINGS = ["fcfs", "ssjf", "ssjf:ageing=2", "lamps", "caesura", "caesura:beta=0"]

@@ -13,6 +13,7 @@ from caesura.intercept.kv.views import Decision, PausedKVView, Prices, StepView
 from caesura.intercept.kv.waste import prices
 from caesura.scheduler.records import PauseRecord, StepsRecord, parse
 from caesura.scheduler.vllm.engine.sessions.recorder import Recorder
+from tests.scheduler.clients import random_session
 
 from .link import random_pace
 from .steering import (
@@ -25,7 +26,6 @@ from .steering import (
     swap_out,
     until_paused,
 )
-from .test_random import random_session
 from .whims import Whims
 from .world import Session, World, make_scheduler
 

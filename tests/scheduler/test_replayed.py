@@ -7,9 +7,9 @@ import pytest
 from vllm.v1.request import Request
 
 from caesura.scheduler.vllm.wire import REPLAYED_KEY
+from tests.scheduler.invariants import leaves_nothing
+from tests.scheduler.spelled import CALL, MODES, GrammarWorld, Spelled, make, said_as_planned, until
 
-from .test_grammars import CALL, MODES, GrammarWorld, Spelled, make, said_as_planned, until
-from .test_wedges import leaves_nothing
 from .world import World, make_scheduler
 
 PROMPT = range(40)

@@ -13,7 +13,7 @@ from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import Sampling, SessionSpec
 from caesura.scheduler.serve_options import REFUSED, Acts, acts, check_flags, field_of
 from caesura.scheduler.vllm.client.options import parse_serve_options, serve_parser
-from tests.scheduler.test_unknown_format import TOOLS, bundled, engine_with
+from tests.scheduler.unstarted import TOOLS, bundled, engine_with
 
 HELLO = [{"role": "user", "content": "Hello"}]
 ZEBRA = (

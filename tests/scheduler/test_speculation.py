@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from caesura.scheduler.vllm.engine.compose import check_speculation
+from tests.scheduler.clients import clients_come_and_go
 
 from .invariants import check_rest, said_as_planned
 from .steering import CALL, IN_EVERY_MODE, until_paused
-from .test_random import clients_come_and_go
 from .world import World, make_scheduler
 
 

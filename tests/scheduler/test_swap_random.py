@@ -4,8 +4,9 @@ import random
 
 import pytest
 
+from tests.scheduler.clients import all_is_told_and_nothing_left, clients_act
+
 from .link import random_pace
-from .test_random import all_is_told_and_nothing_left, clients_act
 from .whims import Whims
 from .world import World, make_scheduler
 

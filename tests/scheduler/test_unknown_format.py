@@ -1,7 +1,6 @@
 """A model whose format is unknown, or whose tokens cannot be read, says so."""
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,65 +11,15 @@ from vllm.config import ModelConfig
 
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.runtime.launch import BUNDLED_MODEL
-from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import SessionSpec
 from caesura.scheduler.vllm.client.api_server import parses_alone
-from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.options import parse_engine_args
 from caesura.scheduler.vllm.engine import calls
 from caesura.scheduler.vllm.engine.calls import CallDetector
 from caesura.scheduler.vllm.tokenizer import check_vocabulary, vocabulary_from
 from caesura.scheduler.vllm.wire import WATCH_KEY
-
-TOOLS = [{"type": "function", "function": {"name": "search", "parameters": {}}}]
-
-
-def engine_with(
-    tokenizer: Any,
-    formats: Sequence[str] | None = None,
-    reasoning_parser: str = "",
-    context_tokens: int = 100,
-    server_options: Mapping[str, Any] | None = None,
-    **config_of: Any,
-) -> VllmEngine:
-    config = SimpleNamespace(
-        max_model_len=context_tokens,
-        supports_multimodal_inputs=False,
-        revision=None,
-        code_revision=None,
-        trust_remote_code=False,
-        hf_config=SimpleNamespace(model_type="none"),
-        **{
-            "try_get_generation_config": dict,
-            "generation_config": "auto",
-            "override_generation_config": {},
-            **config_of,
-        },
-    )
-    config.get_diff_sampling_param = partial(ModelConfig.get_diff_sampling_param, config)
-    vllm_config = SimpleNamespace(
-        structured_outputs_config=SimpleNamespace(
-            reasoning_parser=reasoning_parser, disable_any_whitespace=False
-        )
-    )
-    llm: Any = SimpleNamespace(
-        get_tokenizer=lambda: tokenizer,
-        model_config=config,
-        vllm_config=vllm_config,
-        renderer=None,
-    )
-    return VllmEngine(
-        llm,
-        EngineOptions(served_name="model-x", formats=formats),
-        server_options=server_options,
-    )
-
-
-def bundled(template: str | None) -> Any:
-    tokenizer = AutoTokenizer.from_pretrained(BUNDLED_MODEL)
-    tokenizer.chat_template = template
-    return tokenizer
+from tests.scheduler.unstarted import TOOLS, bundled, engine_with
 
 
 @pytest.mark.parametrize("template", [None, "{{ messages }}"])

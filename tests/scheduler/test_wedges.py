@@ -4,7 +4,7 @@ Each test is named after the symptom; its docstring says where it was reported. 
 same situation on the stock scheduler: where that wedges too, the test is known to be able to fail.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -25,8 +25,10 @@ from vllm.v1.structured_output.request import StructuredOutputRequest
 
 from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
 from caesura.scheduler.vllm.engine.compose import Dependencies
+from tests.scheduler.invariants import leaves_nothing
+from tests.scheduler.unwatched import VllmSessions
 
-from .world import BYTES, END, Session, SteppedClock, World, _prefix_hashes, make_scheduler
+from .world import BYTES, Session, SteppedClock, World, _prefix_hashes, make_scheduler
 
 CALL = "sum [calc(1+2) ->"
 MODES = [
@@ -36,49 +38,6 @@ MODES = [
     pytest.param(True, 3, id="async-3"),
 ]
 MakeWorld = Callable[..., World]
-
-
-class VllmSessions(World):
-    """The same clients with sessions that nobody watches: the end token ends every turn.
-
-    A client may push its next chunk while the turn before still runs (`push_early`).
-    """
-
-    def __init__(self, scheduler: Any, depth: int = 0) -> None:
-        super().__init__(scheduler, depth)
-        self._pushed_early: dict[str, int] = {}
-
-    def session(
-        self, request_id: str, prompt: Iterable[int], *texts: str, watched: bool = False
-    ) -> Session:
-        session = super().session(request_id, prompt, *texts, watched=False)
-        for part in session.parts[:-1:2]:
-            part.append(END)
-        return session
-
-    def push_early(self, session: Session) -> None:
-        if not session.paused:
-            earlier = self._pushed_early.get(session.request_id, 0)
-            self._pushed_early[session.request_id] = earlier + 1
-        session.paused = True
-        self.answer(session)
-
-    def _add(self, *args: Any, **options: Any) -> None:
-        super()._add(*args, **{**options, "watched": False})
-
-    def _deliver(self) -> None:
-        running = [session for session in self.sessions.values() if not session.finished]
-        super()._deliver()
-        for session in running:
-            if not session.finished or not session.formats:
-                continue
-            if self._pushed_early.get(session.request_id):
-                self._pushed_early[session.request_id] -= 1
-                session.finished = False
-            elif session.position + 1 < len(session.parts):
-                session.paused, session.finished = True, False
-            else:
-                self.goodbye(session)
 
 
 def watched(asynchronous: bool = False, depth: int = 0, **options: Any) -> World:
@@ -108,17 +67,6 @@ def run_until_paused(world: World, *sessions: Session) -> None:
             return
         world.step()
     raise AssertionError("not paused")
-
-
-def leaves_nothing(world: World) -> None:
-    for _ in range(world.depth + 3):
-        world.step()
-    world.drain()
-    scheduler = world.scheduler
-    pool = scheduler.kv_cache_manager.block_pool
-    assert scheduler.requests == {}
-    assert pool.get_num_free_blocks() == pool.num_gpu_blocks - 1
-    assert scheduler.num_waiting_for_streaming_input == 0
 
 
 def finishes(world: World, steps: int = 500) -> None:

@@ -1,6 +1,7 @@
 """Small machines and workloads for the simulator's engine, with times that can be told by hand."""
 
 import json
+import random
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -88,3 +89,43 @@ def first_computations(work: Workload) -> int:
 def with_settings(policy: Policy, **settings: Any) -> Policy:
     given: Mapping[str, Any] = {**policy.settings, **settings}
     return replace(policy, settings=given)
+
+
+SWAPPED = workload(
+    session("one", (160, 2, 5.0), (5, 2)),
+    session("two", (320, 20, 60.0), (5, 2), arrival=0.5),
+    session("busy", (10, 150)),
+)
+"""While two run their tools, the third keeps the engine stepping, so that they can be copied."""
+
+
+def crowd(seed: int, sessions: int = 24) -> Workload:
+    """Sessions that come close together, of one to five segments, with short and long tools."""
+    rng = random.Random(seed)
+    made = []
+    for index in range(sessions):
+        segments = [
+            (rng.randint(1, 120), rng.randint(1, 30), rng.choice((0.0001, 0.05, 2.0, 20.0)))
+            for _ in range(rng.randint(0, 4))
+        ]
+        last = (rng.randint(1, 60), rng.randint(1, 30))
+        arrival = rng.uniform(0, 5)
+        kind = rng.choice(("qa", "image"))
+        made.append(session(f"{index:02d}", *segments, last, arrival=arrival, kind=kind))
+    return workload(*sorted(made, key=lambda one: one.arrival))
+
+
+CROWD = workload(
+    *(
+        session(
+            f"s{number}",
+            (60 + 10 * number, 30, 0.5),
+            (20, 25, 2.0 + number % 3),
+            (10, 20),
+            arrival=0.2 * number,
+            kind="qa" if number % 2 else "chat",
+        )
+        for number in range(12)
+    )
+)
+SMALL = {"blocks": 40, "host_blocks": 60}

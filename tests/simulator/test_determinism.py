@@ -12,9 +12,7 @@ import pytest
 from caesura.simulator.engine import simulate
 from caesura.simulator.policy import POLICIES
 from caesura.simulator.session import Workload
-
-from .simulated import machine, plain, session, workload
-from .test_engine_policies import crowd
+from tests.simulator.simulated import crowd, machine, plain, session, workload
 
 PROGRAM = """
 import sys

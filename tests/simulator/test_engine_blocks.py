@@ -9,19 +9,18 @@ from caesura.simulator.engine import simulate
 from caesura.simulator.engine.layout import kv_spec
 from caesura.simulator.engine.transfer import connector_config
 from caesura.simulator.policy import POLICIES
-
-from .simulated import (
+from tests.simulator.simulated import (
     OFFLOAD,
     STOCK,
     SWAP,
+    SWAPPED,
+    crowd,
     first_computations,
     machine,
     plain,
     session,
     workload,
 )
-from .test_engine_link import CROWD
-from .test_engine_policies import crowd
 
 
 @pytest.mark.parametrize("name", ["caesura", "stock", "stock-offload", "swap", "infercept"])
@@ -68,7 +67,7 @@ def test_of_a_shared_prefix_whole_blocks_are_shared(block_tokens: int, shared: i
 
 
 def test_what_is_swapped_in_blocks_of_32_tokens() -> None:
-    run = simulate(CROWD, machine(blocks=20, block_tokens=32), SWAP, check=True)
+    run = simulate(SWAPPED, machine(blocks=20, block_tokens=32), SWAP, check=True)
     one, _, two = run.sessions
     # 161 and 339 tokens had KV: five and ten full blocks. What is behind them is computed again.
     assert (one.loaded_tokens, one.recomputed_tokens) == (160, 1)
@@ -82,7 +81,7 @@ def test_a_larger_block_takes_the_link_longer() -> None:
     def waited(block_tokens: int) -> float:
         made = machine(blocks=640 // block_tokens, block_tokens=block_tokens)
         slow = replace(made, link_bytes=200 * 16 * made.kv_bytes)
-        sent, first, _ = simulate(CROWD, slow, SWAP, check=True).sessions[0].segments[1]
+        sent, first, _ = simulate(SWAPPED, slow, SWAP, check=True).sessions[0].segments[1]
         return first - sent
 
     assert waited(32) == pytest.approx(waited(16), abs=0.0011)
@@ -100,7 +99,7 @@ def test_the_host_holds_as_many_blocks_whatever_their_size(block_tokens: int) ->
 
 def test_a_result_says_how_large_blocks_are() -> None:
     made = machine(blocks=50, host_blocks=20, block_tokens=32)
-    settings = plain(simulate(CROWD, made, SWAP))["settings"]
+    settings = plain(simulate(SWAPPED, made, SWAP))["settings"]
     assert settings["machine"]["block_tokens"] == 32
     assert (settings["blocks"], settings["host_blocks"]) == (50, 20)
 

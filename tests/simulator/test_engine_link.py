@@ -10,8 +10,17 @@ from caesura.scheduler.vllm.engine.swap.messages import Load, Save, SwapOrders
 from caesura.simulator.engine import simulate
 from caesura.simulator.engine.layout import lay_out
 from caesura.simulator.engine.transfer import Link, OffloadCopies, SwapCopies
-
-from .simulated import KV_BYTES, OFFLOAD, OURS, SWAP, machine, session, with_settings, workload
+from tests.simulator.simulated import (
+    KV_BYTES,
+    OFFLOAD,
+    OURS,
+    SWAP,
+    SWAPPED,
+    machine,
+    session,
+    with_settings,
+    workload,
+)
 
 RATE = 1000.0
 """Blocks a second."""
@@ -179,16 +188,8 @@ def test_vllms_worker_waits_for_stores_whose_blocks_are_needed() -> None:
     assert copies.report(0.080).kv_connector_worker_meta.completed_jobs == {1: 1, 3: 1}
 
 
-CROWD = workload(
-    session("one", (160, 2, 5.0), (5, 2)),
-    session("two", (320, 20, 60.0), (5, 2), arrival=0.5),
-    session("busy", (10, 150)),
-)
-"""While two run their tools, the third keeps the engine stepping, so that they can be copied."""
-
-
 def test_what_is_swapped_out_is_loaded_again() -> None:
-    run = simulate(CROWD, machine(blocks=40), SWAP, check=True)
+    run = simulate(SWAPPED, machine(blocks=40), SWAP, check=True)
     one, busy, two = run.sessions
     # 161 and 339 tokens had KV: ten and 21 full blocks. What is behind them is computed again.
     assert (one.loaded_tokens, one.cached_tokens, one.recomputed_tokens) == (160, 160, 1)
@@ -204,7 +205,7 @@ def test_a_resume_takes_as_long_as_the_link(in_step: bool) -> None:
 
     def waited(blocks_per_second: float, **changes: object) -> float:
         small = machine(blocks=40, blocks_per_second=blocks_per_second)
-        run = simulate(CROWD, small, replace(SWAP, in_step=in_step, **changes), check=True)
+        run = simulate(SWAPPED, small, replace(SWAP, in_step=in_step, **changes), check=True)
         sent, first, _ = run.sessions[0].segments[1]
         return first - sent
 
@@ -215,11 +216,11 @@ def test_a_resume_takes_as_long_as_the_link(in_step: bool) -> None:
 
 
 def test_vllms_own_offloading_loads_what_was_evicted() -> None:
-    run = simulate(CROWD, machine(blocks=30), OFFLOAD, check=True)
+    run = simulate(SWAPPED, machine(blocks=30), OFFLOAD, check=True)
     one = run.sessions[0]
     assert 0 < one.loaded_tokens <= one.cached_tokens == 160
     assert run.totals.saved_blocks == 10 + 21  # by default only blocks of prompts are kept
-    without = simulate(CROWD, machine(blocks=30), replace(OFFLOAD, host=False), check=True)
+    without = simulate(SWAPPED, machine(blocks=30), replace(OFFLOAD, host=False), check=True)
     assert without.sessions[0].loaded_tokens == 0
     assert without.sessions[0].recomputed_tokens == 1 + one.loaded_tokens
 
@@ -243,10 +244,10 @@ def test_the_scheduler_learns_the_links_rate() -> None:
 
 
 def test_pauses_and_steps_are_recorded_in_virtual_time() -> None:
-    run = simulate(CROWD, machine(blocks=40), SWAP, records=True)
+    run = simulate(SWAPPED, machine(blocks=40), SWAP, records=True)
     pauses = [record for record in run.records if record["kind"] == "pause"]
     assert [round(pause["pause_seconds"], 6) for pause in pauses] == [5.0, 60.0]
     assert all(0 < pause["at"] < 70 for pause in pauses)
     seconds = [s for record in run.records if record["kind"] == "steps" for s in record["seconds"]]
     assert sum(seconds) == pytest.approx(run.totals.busy_seconds)
-    assert simulate(CROWD, machine(blocks=40), SWAP).records == []
+    assert simulate(SWAPPED, machine(blocks=40), SWAP).records == []

@@ -1,6 +1,5 @@
 """Every named policy serves crowds of sessions in scarce memory, loses nothing and ends."""
 
-import random
 from typing import Any
 
 import pytest
@@ -17,25 +16,15 @@ from caesura.simulator.engine.clock import Clock
 from caesura.simulator.engine.plan import plan_for
 from caesura.simulator.engine.tokens import Tokens
 from caesura.simulator.policy import POLICIES, Policy
-from caesura.simulator.session import Workload
-
-from .simulated import PRESERVE, STOCK, first_computations, machine, session, workload
-
-
-def crowd(seed: int, sessions: int = 24) -> Workload:
-    """Sessions that come close together, of one to five segments, with short and long tools."""
-    rng = random.Random(seed)
-    made = []
-    for index in range(sessions):
-        segments = [
-            (rng.randint(1, 120), rng.randint(1, 30), rng.choice((0.0001, 0.05, 2.0, 20.0)))
-            for _ in range(rng.randint(0, 4))
-        ]
-        last = (rng.randint(1, 60), rng.randint(1, 30))
-        arrival = rng.uniform(0, 5)
-        kind = rng.choice(("qa", "image"))
-        made.append(session(f"{index:02d}", *segments, last, arrival=arrival, kind=kind))
-    return workload(*sorted(made, key=lambda one: one.arrival))
+from tests.simulator.simulated import (
+    PRESERVE,
+    STOCK,
+    crowd,
+    first_computations,
+    machine,
+    session,
+    workload,
+)
 
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=lambda policy: policy.name)

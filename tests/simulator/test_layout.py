@@ -38,9 +38,9 @@ from caesura.simulator.latency.hybrid import (
 from caesura.simulator.latency.machines import MACHINES, PLANS, make_machine
 from caesura.simulator.machine import KVLayers, Machine, StepShape, pairs_within
 from caesura.simulator.policy import POLICIES
+from tests.simulator.simulated import crowd
 
 from .simulated import first_computations
-from .test_engine_policies import crowd
 
 QWEN, GPT, NEMOTRON, GEMMA = (
     "qwen3-next-80b-h100-tp2",

@@ -12,10 +12,9 @@ from caesura.simulator.policy import Policy
 from caesura.simulator.results import RunResult
 from caesura.simulator.study.conduct import Outcome
 from caesura.simulator.study.tables import prediction_grids
+from tests.simulator.simulated import CROWD, OURS, SMALL, STOCK, machine, with_settings
 
-from .simulated import OURS, STOCK, machine, with_settings
 from .studies import STUDY, outcome_of
-from .test_trace import CROWD, SMALL
 
 EXACT = ("decode_tokens", "calls_left", "ends_now", "ends_within_3")
 """Quantities that a run and its workload count alike; pauses end with a step."""

@@ -14,24 +14,20 @@ from caesura.simulator.session import Workload
 from caesura.simulator.study.conduct import file_names, trace_study
 from caesura.simulator.trace import coarse, read_trace, write_trace
 from caesura.simulator.workload.records import read_sessions
+from tests.simulator.simulated import (
+    CROWD,
+    OFFLOAD,
+    OURS,
+    PRESERVE,
+    SMALL,
+    STOCK,
+    SWAP,
+    machine,
+    plain,
+)
 
-from .simulated import OFFLOAD, OURS, PRESERVE, STOCK, SWAP, machine, plain, session, workload
 from .studies import STUDY, make_up_traced, refuse_to_trace_stock
 
-CROWD = workload(
-    *(
-        session(
-            f"s{number}",
-            (60 + 10 * number, 30, 0.5),
-            (20, 25, 2.0 + number % 3),
-            (10, 20),
-            arrival=0.2 * number,
-            kind="qa" if number % 2 else "chat",
-        )
-        for number in range(12)
-    )
-)
-SMALL = {"blocks": 40, "host_blocks": 60}
 PURPOSES = ("decode_tokens", "prefill_tokens", "recompute_tokens")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.processes import gone, started
+from tests.kit.processes import gone, started
 
 STUDY = """
 from dataclasses import replace

@@ -7,7 +7,7 @@ from caesura.tools import Dispatcher, Registry, ToolCall, tool
 from caesura.tools.artifacts import Artifact
 from caesura.tools.context import Scope, ToolRun, current
 from caesura.tools.result import Output
-from tests.tools.processes import nothing_left
+from tests.kit.processes import nothing_left
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -61,3 +61,38 @@ async def cells(page: Any, selector: str) -> list[list[str]]:
         "return alone ? named.dataset.request : cell.innerText; }))",
     )
     return [[plain(cell) for cell in row] for row in rows]
+
+
+CONTRAST = """
+() => {
+  const luminance = ([r, g, b]) => [r, g, b]
+    .map(one => one / 255)
+    .map(one => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, one, at) => sum + one * [0.2126, 0.7152, 0.0722][at], 0);
+  const colour = text => {
+    const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+    canvas.fillStyle = text;
+    canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const behind = element => {
+    for (let one = element; one; one = one.parentElement) {
+      const found = colour(getComputedStyle(one).backgroundColor);
+      if (found[3] > 200) return found;
+    }
+    return colour(getComputedStyle(document.body).backgroundColor);
+  };
+  const poor = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const own = [...element.childNodes].some(one => one.nodeType === 3 && one.data.trim());
+    const box = element.getBoundingClientRect();
+    if (!own || box.width < 2 || box.height < 2 || element.closest("[disabled], svg")) continue;
+    const style = getComputedStyle(element);
+    if (style.visibility === "hidden" || style.opacity === "0") continue;
+    const [a, b] = [luminance(colour(style.color)), luminance(behind(element))];
+    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (contrast < 4.5) poor.push([element.className, element.innerText.slice(0, 40), contrast]);
+  }
+  return poor;
+}
+"""

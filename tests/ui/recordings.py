@@ -370,3 +370,7 @@ def recording(number: int = 1, title: str = "made by hand", **more: Any) -> Reco
     about = {"model": "tiny", "handling": "caesura", "block_size": 16, "total_blocks": 64}
     given: dict[str, Any] = {"started": BEGAN, "ended": BEGAN + 10, "about": about} | more
     return Recording(number, title, "serve", **given)
+
+
+def state(request: str, name: str, second: float) -> dict[str, Any]:
+    return lanes([(second, request, name, 4, 0, 64)])

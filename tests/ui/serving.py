@@ -1,12 +1,14 @@
 """An endpoint with a store of recordings, behind a cable that can be cut."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from caesura.runtime.launch import record
 from caesura.runtime.recording.entries import Entry, Recording, row_of
@@ -21,8 +23,7 @@ from caesura.runtime.whatif.replays import Replays
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People
 from caesura.tools.registry import Registry
-
-MODEL = "tiny/scripted"
+from tests.kit.server import MODEL
 
 
 class Cable:
@@ -160,3 +161,10 @@ async def serve(
     await cable.mend()
     stack.push_async_callback(cable.cut)
     return Endpoint(engine.model, recorder, cable, key)
+
+
+@pytest.fixture
+async def serving(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Endpoint]]]:
+    """Serve recordings; see `serve`."""
+    async with AsyncExitStack() as stack:
+        yield partial(serve, stack, tmp_path)

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from tests.kit.browser import Open
+
 from . import recordings as made
-from .conftest import Open
 
 BROKEN: list[dict[str, Any]] = [
     {"kind": "pause", "request": None, "at": "x"},

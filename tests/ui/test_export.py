@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from caesura.runtime.recording.files import write_html
+from tests.kit.browser import Open, Shown
 
 from . import recordings
-from .conftest import Open, Shown
 
 VIEWS = ("overview", "timeline", "decision", "memory", "session", "tools", "compare")
 

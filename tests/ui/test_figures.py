@@ -9,9 +9,9 @@ import pytest
 from caesura.scheduler.records import parse
 from caesura.scheduler.records.accuracy import accuracies
 from caesura.scheduler.records.outcomes import Outcomes
+from tests.kit.browser import Open, Shown
 
 from . import recordings as made
-from .conftest import Open, Shown
 from .reading import about, amount, cells, listed, plain
 
 COVERED = "[data-testid=accuracy-decode_tokens-hazard] td.num"

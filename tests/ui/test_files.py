@@ -3,8 +3,9 @@
 import json
 from pathlib import Path
 
+from tests.kit.browser import Open
+
 from . import recordings
-from .conftest import Open
 
 DROP = """([name, text]) => {
   const data = new DataTransfer()

@@ -13,9 +13,9 @@ import pytest
 from caesura.runtime.testing import call
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.tool import tool
+from tests.kit.browser import Open, Shown
 
 from . import recordings
-from .conftest import Open, Shown
 
 MARKUP = (
     "<img src=x onerror=\"window.__pwned='img'\">"

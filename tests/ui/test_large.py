@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from caesura.runtime.recording.entries import Entry
+from tests.kit.browser import Open
 
 from . import recordings as made
-from .conftest import Open
 
 REQUESTS, CYCLES, STEPS = 4000, 5, 100_000
 CYCLE = ("waiting", "prefill", "decode", "paused", "offloaded")

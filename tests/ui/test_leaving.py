@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from .conftest import Open
-from .test_live import state
+from tests.kit.browser import Open
+from tests.ui.recordings import state
 
 
 async def test_nothing_is_drawn_of_a_timeline_that_was_left(open_page: Open, serving: Any) -> None:

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+from tests.kit.browser import Open, Shown
+
 from . import recordings
-from .conftest import Open, Shown
 
 OTHER = replace(recordings.recording(), title="another one", started=recordings.BEGAN + 100)
 

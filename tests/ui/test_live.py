@@ -7,9 +7,9 @@ import pytest
 
 from caesura.runtime.testing import call
 from caesura.tools.tool import tool
+from tests.kit.browser import Open
+from tests.ui.recordings import state
 
-from . import recordings
-from .conftest import Open
 from .serving import Endpoint
 
 
@@ -21,10 +21,6 @@ def double() -> Any:
         return 2 * number
 
     return double
-
-
-def state(request: str, name: str, second: float) -> dict[str, Any]:
-    return recordings.lanes([(second, request, name, 4, 0, 64)])
 
 
 async def test_a_run_appears_while_the_page_is_open(open_page: Open, serving, double) -> None:

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from caesura.runtime.recording import catalog
+from tests.kit.browser import Open
 
 from . import recordings
-from .conftest import Open
 
 KEY = "a-key-of-16-bytes"
 OLD = replace(recordings.recording(), title="an old one", started=recordings.BEGAN - 100)

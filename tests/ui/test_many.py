@@ -9,9 +9,9 @@ from urllib.parse import parse_qs
 import pytest
 
 from caesura.runtime.recording.entries import Entry
+from tests.kit.browser import Open, Shown
 
 from . import recordings as made
-from .conftest import Open, Shown
 
 COUNT = 300
 STATUS = ".tl-toolbar [role=status]"

@@ -5,8 +5,9 @@ from urllib.parse import parse_qs
 
 import pytest
 
+from tests.kit.browser import Open, Shown
+
 from . import recordings as made
-from .conftest import Open, Shown
 from .reading import about, amount
 
 REFUSED = {

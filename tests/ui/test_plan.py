@@ -9,10 +9,10 @@ from caesura.planning.show.records import PlannedWork, other_plan, plan_record
 from caesura.runtime.recording.entries import Entry, Recording
 from caesura.scheduler.records import ProgressRecord, ReplicaRecord, StageRecord
 from caesura.scheduler.records.plans import PlacementRecord
+from tests.kit.browser import Open, Shown
+from tests.ui.reading import CONTRAST
 
-from .conftest import Open, Shown
 from .recordings import BEGAN
-from .test_themes import CONTRAST
 
 SMALL, LARGE = Placement("small"), Placement("large")
 BOTH = Placement("large", 2)

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from tests.kit.browser import Open, Shown
+
 from . import recordings as made
-from .conftest import Open, Shown
 from .reading import amount, cells
 
 FREE = {

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from caesura.runtime.recording.entries import Entry
+from tests.kit.browser import Open, Shown
 
 from . import recordings as made
-from .conftest import Open, Shown
 from .reading import amount, cells, plain
 
 SENT = "caesura.request_sent"

@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from .conftest import Open
+from tests.kit.browser import Open
 
 
 def lanes(*rows: tuple[str, str, float]) -> dict[str, Any]:

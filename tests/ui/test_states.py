@@ -3,8 +3,9 @@
 import asyncio
 import json
 
+from tests.kit.browser import Open
+
 from . import recordings
-from .conftest import Open
 
 KEY = "a-key-of-16-bytes"
 OLD = "1-s44we8"

@@ -12,9 +12,9 @@ import pytest
 from caesura.runtime.testing import call, say
 from caesura.tools.people import People, PeopleSettings, make_ask_user, with_approval
 from caesura.tools.tool import tool
+from tests.kit.browser import Open, Shown
 
 from . import recordings
-from .conftest import Open, Shown
 from .serving import Endpoint
 
 KEY = "a-key-of-16-bytes"

@@ -6,10 +6,10 @@ from typing import Any
 from caesura.runtime.recording.entries import Recording
 from caesura.runtime.recording.storage import Store
 from caesura.runtime.whatif.replays import Replays
-from tests.runtime.whatif.test_replays import ABOUT, BEGAN, CALIBRATION, child_of, session
+from tests.kit.browser import Open
+from tests.runtime.whatif.stretches import ABOUT, BEGAN, CALIBRATION, child_of, session
 
 from . import recordings
-from .conftest import Open
 
 CHILD = """
 def replay(task, tell):

@@ -15,7 +15,8 @@ from caesura.runtime.testing import call as scripted_call
 from caesura.runtime.testing import calls, say
 from caesura.tools.registry import Registry
 from caesura.tools.tool import tool
-from tests.runtime.journal.conftest import MODEL, LoggingEngine, Spy, until
+from tests.kit.server import MODEL
+from tests.runtime.journal.dying import LoggingEngine, Spy, until
 
 from .bodies import Body, Served, Tracebacks
 from .values import mutated

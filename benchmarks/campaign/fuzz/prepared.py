@@ -15,7 +15,7 @@ from caesura.scheduler.messages import Message, Sampling, SessionSpec, has_media
 from caesura.scheduler.vllm.client.rendering.media import NO_MEDIA
 from caesura.scheduler.vllm.client.request import SentTurn, SurvivingRequest
 from caesura.scheduler.vllm.client.turns import TurnMaker
-from tests.scheduler.test_unknown_format import engine_with
+from tests.scheduler.unstarted import engine_with
 
 CONTEXT_TOKENS = 2048
 

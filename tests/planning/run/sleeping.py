@@ -10,6 +10,7 @@ from vllm.entrypoints.serve.dev.cache.api_router import attach_router as attach_
 from vllm.entrypoints.serve.dev.rpc.api_router import attach_router as attach_rpc
 from vllm.entrypoints.serve.dev.sleep.api_router import attach_router as attach_sleep
 
+from caesura.planning.application.application import Model
 from caesura.planning.run.host import Endpoint, HostError, Replica
 
 
@@ -127,3 +128,6 @@ class OneEngineHost:
         self.closed = True
         if self.server is not None:
             await self.server.stop()
+
+
+SMALL, LARGE = Model("small", "small"), Model("large", "large")

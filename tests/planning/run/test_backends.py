@@ -8,9 +8,7 @@ from caesura.planning.run import sleep
 from caesura.planning.run.backends import host_named
 from caesura.planning.run.host import Replica
 from caesura.planning.run.sleep import SleepHost
-
-from .sleeping import OneEngineHost
-from .test_sleep import SMALL
+from tests.planning.run.sleeping import SMALL, OneEngineHost
 
 
 async def test_the_sleep_level_of_the_command_is_the_level_of_the_sleep(

@@ -11,30 +11,13 @@ from typing import Any
 import pytest
 
 from caesura.planning.application.requests import Request
-from caesura.planning.plan import Makespan, Placement, Plan, Stage
-from caesura.planning.run.conductor import Job, carry_out
-from caesura.planning.run.host import Limits
+from caesura.planning.plan import Placement, Plan
 from caesura.planning.run.journal import Journal, OutputError, Result, RunError, events_path
 from caesura.planning.search.follow import Turn
 from caesura.planning.stage_times import Progress
-from tests.planning.run.applications import application, question, request, requests
+from tests.planning.run.applications import request, requests
+from tests.planning.run.carried import MODELS, plan, run
 from tests.planning.run.engines import FakeHost, until
-
-MODELS = ("a", "b", "c")
-LIMITS = Limits(max_in_flight=4, drain_seconds=0.05, watch_seconds=0.02)
-
-
-def plan(*stages: Iterable[str | Placement], devices: int = 2) -> Plan:
-    """Return a plan of stages, each with models or placements."""
-    made = [
-        Stage(tuple(Placement(one) if isinstance(one, str) else one for one in stage))
-        for stage in stages
-    ]
-    return Plan("test", devices, tuple(made), Makespan(1, 1, 1))
-
-
-def no_plan(progress: Progress, devices: int) -> Plan:
-    raise AssertionError("the run asked for another plan")
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
@@ -43,27 +26,6 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 def events(tmp_path: Path, name: str) -> list[dict[str, Any]]:
     return [row for row in rows(events_path(tmp_path / "out.jsonl")) if row["event"] == name]
-
-
-async def run(
-    tmp_path: Path,
-    host: FakeHost,
-    planned: Plan,
-    asked: Iterable[Request],
-    journal_class: type[Journal] = Journal,
-    **options: Any,
-) -> dict[str, Result]:
-    """Carry a plan out, and return the results."""
-    app = application(*MODELS)
-    journal = journal_class(tmp_path / "out.jsonl", app)
-    limits = options.pop("limits", LIMITS)
-    job = Job(app, tuple(asked), **{"questions": question, "replan": no_plan, **options})
-    try:
-        async with asyncio.timeout(20):
-            await carry_out(job, planned, host, journal, limits)
-    finally:
-        journal.close()
-    return journal.done
 
 
 def assert_each_once(tmp_path: Path, asked: Iterable[Request]) -> None:

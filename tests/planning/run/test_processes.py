@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import psutil
@@ -15,31 +15,17 @@ from caesura.planning.application.application import Model
 from caesura.planning.run.client import Client, Question
 from caesura.planning.run.host import HostError, Replica
 from caesura.planning.run.processes import CpuDevices, GpuDevices, ProcessHost, engine_command
+from tests.kit.processes import living
+from tests.planning.run.apart import command
 from tests.planning.run.engines import until
-
-ENGINE = Path(__file__).with_name("engine_process.py")
 
 
 def replica(name: str = "a", *devices: int, kv_bytes: int = 0) -> Replica:
     return Replica(Model(name, f"/models/{name}"), 0, devices or (0,), kv_bytes)
 
 
-def command(folder: Path, kind: str = "serve") -> Callable[[Replica], Sequence[str]]:
-    return lambda one: [sys.executable, str(ENGINE), one.name, kind, str(folder)]
-
-
 def pids(folder: Path, name: str = "a-0") -> list[int]:
     return [int(pid) for pid in (folder / f"{name}.pids").read_text().split()]
-
-
-def running(found: Sequence[int]) -> list[int]:
-    def runs(pid: int) -> bool:
-        try:
-            return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return False
-
-    return [pid for pid in found if runs(pid)]
 
 
 @pytest.fixture
@@ -59,10 +45,10 @@ async def test_an_evicted_engine_leaves_no_process(host: ProcessHost, tmp_path: 
     assert answer.text == "<hi>"
     assert await host.alive(one)
     found = pids(tmp_path)
-    assert len(running(found)) == 3
+    assert len(living(found)) == 3
     assert await host.drain(one, 5)
     await host.evict(one)
-    assert running(found) == []
+    assert living(found) == []
     assert not await host.alive(one)
     assert (tmp_path / "logs" / "a-0.log").read_text() == "a line of a library\n"
 
@@ -75,7 +61,7 @@ async def test_a_killed_engine_is_not_alive_and_its_children_are_gone(
     await host.load(one)
     found = pids(tmp_path)
     os.kill(found[0], signal.SIGKILL)
-    await until(lambda: not running(found))
+    await until(lambda: not living(found))
     assert not await host.alive(one)
     await host.evict(one)
 
@@ -133,7 +119,7 @@ async def test_a_cancelled_load_leaves_no_process(tmp_path: Path) -> None:
     with pytest.raises(asyncio.CancelledError):
         await loading
     await host.evict(one)
-    assert running([child.pid for child in children]) == []
+    assert living([child.pid for child in children]) == []
 
 
 HOLD = """
@@ -141,7 +127,8 @@ import asyncio, sys
 from pathlib import Path
 from caesura.planning.run.processes import CpuDevices
 from caesura.planning.run.processes import ProcessHost
-from tests.planning.run.test_processes import command, replica
+from tests.planning.run.apart import command
+from tests.planning.run.test_processes import replica
 
 async def main():
     folder = Path(sys.argv[1])
@@ -162,10 +149,10 @@ async def test_no_engine_outlives_a_killed_run(tmp_path: Path) -> None:
     assert run.stdout is not None
     assert await run.stdout.readline() == b"loaded\n"
     found = pids(tmp_path)
-    assert len(running(found)) == 3
+    assert len(living(found)) == 3
     run.kill()
     await run.wait()
-    await until(lambda: not running(found))
+    await until(lambda: not living(found))
 
 
 def test_processors_are_divided_among_devices(monkeypatch: pytest.MonkeyPatch) -> None:

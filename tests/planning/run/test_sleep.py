@@ -11,10 +11,7 @@ from caesura.planning.run.host import Endpoint, HostError, Replica
 from caesura.planning.run.measure import measure_sleeps
 from caesura.planning.run.processes import CpuDevices, ProcessHost
 from caesura.planning.run.sleep import DEV_MODE, SleepHost, SleepRoutes, check_sleep_mode
-
-from .sleeping import OneEngineHost, SleepyClient, SleepyServer
-
-SMALL, LARGE = Model("small", "small"), Model("large", "large")
+from tests.planning.run.sleeping import LARGE, SMALL, OneEngineHost, SleepyClient, SleepyServer
 
 
 @pytest.fixture

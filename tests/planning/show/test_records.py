@@ -10,9 +10,9 @@ from caesura.planning.run.journal import Journal, Result
 from caesura.planning.show.records import PlannedWork, RunRecords, other_plan, plan_record
 from caesura.scheduler.records import PlanRecord, ProgressRecord, ReplicaRecord, parse
 from tests.planning.run.applications import requests
+from tests.planning.run.carried import plan as made
+from tests.planning.run.carried import run as carried_out
 from tests.planning.run.engines import FakeHost
-from tests.planning.run.test_carry_out import plan as made
-from tests.planning.run.test_carry_out import run as carried_out
 
 SMALL, LARGE = Placement("small"), Placement("large", 1, 2)
 PLAN = Plan(

@@ -9,8 +9,8 @@ from caesura.planning.run.processes import CpuDevices, ProcessHost
 from caesura.runtime.cli.errors import mistakes_told
 from caesura.runtime.cli.plan.options import PlanOptions
 from caesura.runtime.cli.plan.run import RunOptions, run_application
-from tests.planning.run.test_processes import command
-from tests.runtime.cli.test_plan import MadeUpCosts
+from tests.planning.run.apart import command
+from tests.runtime.cli.made_up import MadeUpCosts
 
 FILE = Path(__file__)
 

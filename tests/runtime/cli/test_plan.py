@@ -1,60 +1,22 @@
 """`caesura plan`: a plan as a table, JSON, a chart and deployment files."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from caesura.planning.application.requests import Requests
-from caesura.planning.plan import Placement, read_plan
+from caesura.planning.plan import read_plan
 from caesura.planning.run.journal import events_path
-from caesura.planning.stage_times import StageSimulator
 from caesura.runtime.cli.app import app
 from caesura.runtime.cli.plan.options import PlanOptions
 from caesura.runtime.cli.plan.plan import Outputs, show_plan
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording import catalog
 from caesura.scheduler.records import PlanRecord, parse
-from tests.planning.search.factory import Factory
-
-APPLICATION = """
-[application]
-name = "two"
-[models.small]
-path = "org/small"
-[models.large]
-path = "org/large"
-[tasks.answer]
-models = ["small", "large"]
-prompts = "prompts.txt"
-"""
+from tests.runtime.cli.made_up import APPLICATION, MadeUpCosts
 
 ENGINE = (("loading", 0.0), ("loaded", 1.0), ("evicted", 10.0))
-
-
-class MadeUpCosts:
-    """Models with constant rates, half a GiB and a second to load."""
-
-    def __init__(self, requests: Requests, file: Path | None) -> None:
-        self._requests = requests.all
-
-    @property
-    def assumed(self) -> Sequence[str]:
-        return ("large",)
-
-    def simulators(self, draws: int, seed: int) -> Sequence[StageSimulator]:
-        return [Factory(self._requests, {"small": 2.0, "large": 1.0}, loading=1.0)] * draws
-
-    def device_bytes(self, placement: Placement) -> float:
-        return 1 << 29
-
-    def load_seconds(self, placement: Placement) -> float:
-        return 1.0
-
-    def answer_seconds(self, model: str) -> float | None:
-        return None
 
 
 @pytest.fixture

@@ -31,10 +31,10 @@ from caesura.scheduler.records import (
     StageRecord,
     parse,
 )
+from tests.kit.processes import living
 from tests.planning.run.engines import FakeHost
-from tests.planning.run.test_processes import running
+from tests.runtime.cli.made_up import APPLICATION, MadeUpCosts
 from tests.runtime.cli.run_apart import FILE as APART
-from tests.runtime.cli.test_plan import APPLICATION, MadeUpCosts
 
 ROOT = Path(__file__).parents[3]
 PROMPTS = 40
@@ -208,9 +208,9 @@ def test_a_stopped_run_is_continued_by_the_same_command(path: Path, number: sign
         assert first.returncode == 130
         assert f"{len(kept)} of {2 * PROMPTS} requests are done and kept in" in told
     until = time.monotonic() + 30
-    while running(engine_pids(path)) and time.monotonic() < until:
+    while living(engine_pids(path)) and time.monotonic() < until:
         time.sleep(0.02)
-    assert running(engine_pids(path)) == [], "no engine outlives the run"
+    assert living(engine_pids(path)) == [], "no engine outlives the run"
     asked = (path.parent / "asked.txt").read_text().splitlines()
     again = apart(path, ANSWER_SECONDS="0.01")
     assert again.wait(60) == 0
@@ -233,7 +233,7 @@ def test_a_full_disk_stops_the_run_with_its_engines_and_a_hint(path: Path) -> No
     assert "out.jsonl can't be written: File too large" in limited.stderr
     assert "the same command continues the run" in limited.stderr
     assert "Traceback" not in limited.stderr
-    assert running(engine_pids(path)) == []
+    assert living(engine_pids(path)) == []
     kept = rows(path)
     assert 0 < len(kept) < 2 * PROMPTS
     assert apart(path, ANSWER_SECONDS="0.01").wait(60) == 0

@@ -9,23 +9,11 @@ import pytest
 from caesura.runtime.errors import ContextOverflow, EngineFailed
 from caesura.runtime.journal.record import encoded
 from caesura.runtime.journal.store import Entry
-from caesura.runtime.testing import call, calls, fail, say
+from caesura.runtime.testing import fail
 from caesura.tools.people import People, with_approval
-
-from .conftest import MODEL, LoggingEngine, Spy, read_events, until
-from .test_crashes import Shop
-
-SCRIPT = [calls(call("pay", euros=5), text="I pay."), say("You paid five euros.")]
-SAID = {"model": MODEL, "messages": [{"role": "user", "content": "Pay."}], "server_tools": ["pay"]}
-
-
-async def chat(server: Any, key: str = "k", status: int = 200, **fields: Any) -> dict[str, Any]:
-    headers = {"Idempotency-Key": key} if key else {}
-    path = "/v1/chat/completions"
-    async with server.http.post(path, json=SAID | fields, headers=headers) as response:
-        body: dict[str, Any] = await response.json()
-        assert response.status == status, body
-        return body
+from tests.kit.server import MODEL
+from tests.runtime.journal.dying import LoggingEngine, Shop, Spy, read_events, until
+from tests.runtime.journal.paying import SAID, SCRIPT, chat
 
 
 async def text(server: Any, **fields: Any) -> str:

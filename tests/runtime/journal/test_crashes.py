@@ -11,13 +11,11 @@ from caesura.runtime.journal.record import encoded, recorded
 from caesura.runtime.journal.store import Entry
 from caesura.runtime.testing import call, calls, say
 from caesura.tools.people import People, make_ask_user
-from caesura.tools.tool import tool
-
-from .conftest import MODEL, LoggingEngine, Spy, until
+from tests.kit.server import MODEL
+from tests.runtime.journal.dying import MCP, LoggingEngine, Shop, Spy, until
 
 pytestmark = pytest.mark.usefixtures("written_to_the_end")
 
-MCP: Any = {"type": "mcp", "server_label": "caesura", "allowed_tools": ["double", "pay"]}
 TEXTS = (
     "Let me see what it costs.",
     "One more.",
@@ -28,28 +26,6 @@ SCRIPT = [
     calls(call("pay", euros=7), text=TEXTS[1]),
     say(TEXTS[2]),
 ]
-
-
-class Shop:
-    """A tool that must not run twice, and one that may."""
-
-    def __init__(self, when_unknown: Any = "ask") -> None:
-        self.paid: list[int] = []
-        self.doubled = 0
-
-        @tool(when_unknown=when_unknown)
-        async def pay(euros: int) -> str:
-            """Pay."""
-            self.paid.append(euros)
-            return f"paid {euros}"
-
-        @tool(safe_to_repeat=True)
-        async def double(number: int) -> int:
-            """Double."""
-            self.doubled += 1
-            return 2 * number
-
-        self.tools = [pay, double]
 
 
 def plain(events: list[dict[str, Any]]) -> list[Any]:

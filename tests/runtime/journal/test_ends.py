@@ -8,10 +8,9 @@ import pytest
 from caesura.runtime.server.api import chat_kept
 from caesura.runtime.server.responses.store import SqliteResponses, Stored
 from caesura.runtime.testing import say
-
-from .conftest import MODEL, LoggingEngine, Spy, until
-from .test_chats import SAID, SCRIPT, chat
-from .test_crashes import Shop
+from tests.kit.server import MODEL
+from tests.runtime.journal.dying import LoggingEngine, Shop, Spy, until
+from tests.runtime.journal.paying import SAID, SCRIPT, chat
 
 pytestmark = pytest.mark.usefixtures("written_to_the_end")
 

@@ -12,7 +12,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from .conftest import MODEL, read_events
+from tests.kit.server import MODEL
+from tests.runtime.journal.dying import read_events
 
 CHILD = Path(__file__).with_name("killed_server.py")
 

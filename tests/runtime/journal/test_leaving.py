@@ -8,8 +8,7 @@ import pytest
 from caesura.runtime.errors import EngineFailed
 from caesura.runtime.testing import call, say
 from caesura.tools.tool import Tool, tool
-
-from .conftest import Spy, until
+from tests.runtime.journal.dying import Spy, until
 
 MCP: Any = {"type": "mcp", "server_label": "caesura", "allowed_tools": ["wait"]}
 SCRIPT = [call("wait"), say("It came.")]

@@ -8,7 +8,7 @@ import pytest
 from caesura.runtime.errors import UsageError
 from caesura.runtime.journal.store import JournalStore, JournalUnavailable, PostgresJournal
 from caesura.stores.leases import new_owner
-from tests.postgres import Postgres
+from tests.kit.postgres import Postgres
 
 from .contract import JournalContract, entries
 

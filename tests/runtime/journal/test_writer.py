@@ -13,9 +13,8 @@ from caesura.runtime.journal.store import Entry, JournalUnavailable
 from caesura.runtime.journal.writer import JournalWriter
 from caesura.runtime.testing import call, calls, say
 from caesura.stores.leases import LEASE_SECONDS
-
-from .conftest import MODEL, LoggingEngine, Spy, until
-from .test_crashes import MCP, Shop
+from tests.kit.server import MODEL
+from tests.runtime.journal.dying import MCP, LoggingEngine, Shop, Spy, until
 
 SCRIPT = [calls(call("pay", euros=5), text="I pay."), say("Done.")]
 

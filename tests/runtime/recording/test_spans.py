@@ -19,7 +19,7 @@ from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.testing import ScriptedEngine, call, fail, say
 from caesura.runtime.tracing.setup import tracing_of
 from caesura.tools import tool
-from tests.runtime.tracing.conftest import Spans, set_up_anew, spans
+from tests.kit.spans import Spans, set_up_anew, spans
 from tests.runtime.tracing.receivers import http_receiver
 
 __all__ = ["set_up_anew", "spans"]

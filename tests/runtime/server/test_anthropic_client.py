@@ -8,7 +8,8 @@ import pytest
 
 from caesura.runtime.errors import EngineFailed
 from caesura.runtime.testing import call, calls, fail
-from tests.runtime.server.test_messages import HELLO, MODEL, WEATHER
+from tests.kit.server import MODEL
+from tests.runtime.server.said import HELLO, WEATHER
 
 OPTIONS: dict[str, Any] = {"model": MODEL, "max_tokens": 100}
 

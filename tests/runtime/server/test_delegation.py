@@ -4,33 +4,17 @@ import json
 from typing import Any
 
 import pytest
-from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import Receive, Scope, Send
 
 from caesura.runtime.testing import ScriptedEngine
 from caesura.scheduler.messages import MediaRules
 from caesura.scheduler.vllm_server import VllmServer
-from tests.runtime.server.conftest import MODEL
+from tests.kit.server import MODEL, Behind
 from tests.tools.net.sites import site
 
 __all__ = ["site"]
 
 OTHER = {"method": "POST", "path": "/v1/completions"}
-
-
-class Behind:
-    """A stand-in for vLLM's application: tells what it was sent, or gives a certain answer."""
-
-    def __init__(self, answer: Response | None = None) -> None:
-        self.bodies: list[bytes] = []
-        self._answer = answer
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        self.bodies.append(await request.body())
-        answer = self._answer or JSONResponse({"path": request.url.path, "answered": "behind"})
-        await answer(scope, receive, send)
 
 
 async def post(served: Any, path: str, body: bytes) -> tuple[int, Any]:

@@ -20,7 +20,7 @@ from caesura.runtime.server.http.connection import MAX_INLINE_BODY_BYTES
 from caesura.runtime.testing import call, fail
 from caesura.scheduler.errors import RepeatedDeaths
 from caesura.tools.registry import Registry
-from tests.runtime.server.settings import settings
+from tests.kit.server import settings
 
 
 def error_of(body):

@@ -1,22 +1,15 @@
 """Follow-ups over HTTP: a history that holds an answer unchanged continues from its tokens."""
 
 import asyncio
-import re
 from typing import Any
 
 import pytest
 
 from caesura.runtime.testing import call, say, think
+from tests.kit.server import counted
 
 USER = {"role": "user", "content": "Hello"}
 NEXT = {"role": "user", "content": "And now?"}
-
-
-async def counted(served: Any) -> dict[tuple[str, str], float]:
-    """Return the follow-ups so far, by outcome and reason."""
-    pattern = r'caesura_followups_total\{outcome="(\w+)",why="(\w+)"\} (\S+)'
-    found = re.findall(pattern, await served.metrics())
-    return {(outcome, why): float(count) for outcome, why, count in found}
 
 
 def streamed(events: list[Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.scheduler.messages import MediaRules
-from tests.runtime.server.conftest import MODEL, Served
+from tests.kit.server import MODEL, Served
 
 DATA = "data:image/png;base64,iVBORw0KGgo="
 IMAGE = {"type": "image_url", "image_url": {"url": DATA}}

@@ -22,15 +22,8 @@ from caesura.runtime.testing import (
 from caesura.scheduler.messages import CallRule, TextFormat
 from caesura.scheduler.vllm_server import VllmServer
 from caesura.tools.people import People, with_approval
-from tests.runtime.server.test_follow_ups import counted
-
-MODEL = "tiny/scripted"
-WEATHER = {
-    "name": "weather",
-    "description": "Tell the weather.",
-    "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
-}
-HELLO = {"role": "user", "content": "Hello"}
+from tests.kit.server import MODEL, counted
+from tests.runtime.server.said import HELLO, WEATHER
 
 
 def body(**fields: Any) -> dict[str, Any]:

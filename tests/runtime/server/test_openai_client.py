@@ -8,9 +8,9 @@ import pytest
 
 from caesura.runtime.errors import EngineFailed
 from caesura.runtime.testing import call, calls, fail
+from tests.kit.server import MODEL
 
 HELLO = [{"role": "user", "content": "Hello"}]
-MODEL = "tiny/scripted"
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ from caesura.runtime.server.keys.sender import Sender, with_origin
 from caesura.runtime.testing import ScriptedEngine
 from caesura.scheduler.programs import Origin
 from caesura.scheduler.vllm_server import VllmServer
-
-from .test_delegation import Behind
+from tests.kit.server import Behind
 
 HEADERS = {"Caesura-Session": "main-2", "Caesura-Parent": "main-1"}
 

@@ -17,8 +17,8 @@ from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.tools.people import People, PeopleSettings, make_ask_user, with_approval
 from caesura.tools.registry import Registry
 from caesura.tools.tool import Tool, tool
+from tests.kit.server import MODEL
 
-MODEL = "tiny/scripted"
 ASKS = [call("ask_user", question="Which city?", options=["Oslo", "Rome"]), say("Done.")]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server.http.returning import ANSWER, SERVER, SESSION, checked_server
-from tests.runtime.server.conftest import MODEL
+from tests.kit.server import MODEL
 
 
 async def test_every_answer_names_its_server_and_the_session_of_the_request(

@@ -13,7 +13,7 @@ from caesura.runtime.server import serve
 from caesura.runtime.server.load.options import ServerOptions
 from caesura.runtime.testing import ScriptedEngine, call
 from caesura.tools.registry import Registry
-from tests.runtime.server.settings import settings
+from tests.kit.server import settings
 
 FOREVER = 3600.0
 BODY = {"model": "scripted", "messages": [{"role": "user", "content": "x"}]}

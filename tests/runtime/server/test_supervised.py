@@ -21,7 +21,7 @@ from caesura.scheduler.vllm_server import VllmServer
 from caesura.tools.people import People, with_approval
 from caesura.tools.registry import Registry
 from caesura.tools.tool import Tool, tool
-from tests.runtime.server.settings import settings
+from tests.kit.server import settings
 
 HELLO = [{"role": "user", "content": "Hello"}]
 

@@ -20,7 +20,7 @@ from caesura.runtime.recording.storage import Store
 from caesura.runtime.server import trace
 from caesura.runtime.testing import call, say
 from caesura.tools.artifacts import ArtifactStore
-from tests.runtime.server.conftest import Served
+from tests.kit.server import Served
 
 DATA_ROUTES = ("", "/live", "/live/events", "/live/export", "/live/perfetto")
 PAGE_ROUTES = ("/ui/", "/ui/ui.js", "/ui/ui.css")

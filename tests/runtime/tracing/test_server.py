@@ -25,7 +25,7 @@ from caesura.tools import tool
 from caesura.tools.mcp import MCPServer
 from caesura.tools.net import HttpClient, Outgoing
 from caesura.tools.registry import Registry
-from tests.runtime.tracing.conftest import Spans, facts
+from tests.kit.spans import Spans, facts
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"

@@ -23,7 +23,7 @@ from caesura.tools.artifacts import Artifact
 from caesura.tools.context import current
 from caesura.tools.errors import ToolError
 from caesura.tools.result import Output
-from tests.runtime.tracing.conftest import Spans, facts
+from tests.kit.spans import Spans, facts
 
 
 @tool

@@ -6,15 +6,12 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from caesura.intercept.kv.costs import CostModel
-from caesura.processes.worker import Worker
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording import catalog
 from caesura.runtime.recording.entries import row_of
@@ -31,49 +28,17 @@ from caesura.simulator.study.plan import Cell
 from caesura.simulator.study.work import trace_cell
 from caesura.simulator.trace import recording
 from caesura.simulator.workload.records import DECODED_NOTHING, LACKS_CALLS
-from tests.tools.processes import gone, nothing_left, started
-
-BEGAN = 1_700_000_000.0
-TIMES = ("base", "per_token", "per_token_beyond", "per_context")
-ABOUT = {"total_blocks": 200, "block_size": 16, "host_blocks": 0, "machine": "cpu"}
-CALIBRATION = Calibration(
-    model="m",
-    dtype="float32",
-    device="cpu",
-    vllm_version="0",
-    block_size=16,
-    bytes_per_token=1024,
-    date="2026-01-01",
-    cost=CostModel(0.01, 1e-4, 2e-4, 1e-7, 512),
-    step_error=0.0,
-    out_error=0.0,
-    in_error=0.0,
-    steps=(),
-    copies=(),
+from tests.kit.processes import gone, nothing_left, started
+from tests.runtime.whatif.stretches import (
+    ABOUT,
+    BEGAN,
+    CALIBRATION,
+    SLEEPER,
+    child_of,
+    under_way,
 )
 
-
-def session(name: str, arrival: float) -> list[dict[str, Any]]:
-    """A session that pauses once for a search of three seconds."""
-    same = {"request": name, "session": name, "arrival": BEGAN + arrival, "engine": 0}
-    return [
-        {"kind": "pause", "at": BEGAN + arrival + 1, "tool": "search", "given_tokens": 100}
-        | {"decoded_tokens": 20, "pause_seconds": 3.0, "outcome": "resumed"}
-        | same,
-        {"kind": "session", "at": BEGAN + arrival + 6, "given_tokens": 30, "decoded_tokens": 10}
-        | {"calls": 1, "outcome": "stop"}
-        | same,
-    ]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    made = Store(tmp_path / "traces.sqlite")
-    number = made.begin("what was", "serve", ABOUT, started=BEGAN)
-    entries = [each for name, at in (("a", 0), ("b", 2), ("c", 50)) for each in session(name, at)]
-    made.append(number, [row_of(entry) for entry in entries])
-    made.end(number, BEGAN + 60)
-    return made
+TIMES = ("base", "per_token", "per_token_beyond", "per_context")
 
 
 def replays_of(store: Store, **options: Any) -> Replays:
@@ -285,28 +250,6 @@ async def test_a_stretch_is_replayed_and_kept(store: Store) -> None:
     pauses = [entry for entry in entries if entry["kind"] == "pause"]
     assert {entry["session"] for entry in pauses} == {"a", "b"}
     assert all(entry["pause_seconds"] == pytest.approx(3.0, abs=0.1) for entry in pauses)
-
-
-SLEEPER = """
-import time
-
-def replay(task, tell):
-    tell({"replay": 0, "at": 1})
-    time.sleep(600)
-"""
-
-
-def child_of(folder: Path, module: str) -> Callable[[], Awaitable[Worker]]:
-    """Return what starts a process of a module's text."""
-    (folder / "faked_replay.py").write_text(module)
-    environment = {"PYTHONPATH": str(folder)}
-    return lambda: Worker.spawn("faked_replay", environment=environment)
-
-
-async def under_way(replays: Replays) -> None:
-    while replays.job is None or not replays.job.done:
-        assert replays.job is None or replays.job.state == "running", replays.job
-        await asyncio.sleep(0.01)
 
 
 async def test_one_at_a_time_and_it_can_be_cancelled(store: Store, tmp_path: Path) -> None:

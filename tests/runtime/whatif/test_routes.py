@@ -7,10 +7,7 @@ import pytest
 
 from caesura.runtime.recording.storage import Store
 from caesura.runtime.whatif.replays import Replays
-from tests.runtime.server.conftest import serve_script
-from tests.runtime.whatif.test_replays import CALIBRATION, SLEEPER, child_of, store, under_way
-
-__all__ = ["serve_script", "store"]
+from tests.runtime.whatif.stretches import CALIBRATION, SLEEPER, child_of, under_way
 
 PATH = "/v1/what-if"
 BODY: dict[str, Any] = {"recording": 1, "since": 0, "until": 2e9}

@@ -13,7 +13,8 @@ from caesura.runtime.testing import ScriptedEngine, call, calls
 from caesura.tools import Dispatcher, Registry, Tool, ToolCall, tool
 from caesura.tools.context import current
 from caesura.tools.worker import Worker, WorkerPool
-from tests.tools.processes import HERE, MODULE, nothing_left, started
+from tests.kit.processes import nothing_left, started
+from tests.tools.working import HERE, MODULE
 
 pytestmark = pytest.mark.timeout(120)
 

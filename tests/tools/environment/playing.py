@@ -20,7 +20,7 @@ from caesura.tools.registry import Registry
 from caesura.tools.result import ToolCall, ToolResult
 from caesura.tools.services import Services
 from caesura.tools.tool import Tool
-from tests.tools.processes import lives, nothing_left, started
+from tests.kit.processes import lives, nothing_left, started
 
 FROZEN_LAKE = {"backend": "gymnasium", "id": "FrozenLake-v1", "kwargs": {"is_slippery": False}}
 _IDS = itertools.count()

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from caesura.tools.context import ToolRun
 from caesura.tools.environment import tool as tool_module
+from tests.kit.processes import gone, started
 from tests.tools.environment.playing import FROZEN_LAKE, Player, opened, processes
-from tests.tools.processes import gone, started
 
 pytestmark = pytest.mark.timeout(120)
 ODD = {"backend": "gymnasium", "id": "odd_worlds:Odd"}

@@ -10,9 +10,9 @@ import pytest
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.mcp import MCPServer
 from caesura.tools.services import SetupError
+from tests.kit.processes import gone, nothing_left
 from tests.tools.mcp.calls import HERE, Caller, until
 from tests.tools.mcp.hostile import NAMES
-from tests.tools.processes import gone, nothing_left
 
 MAX_BYTES = 500_000
 SEEDS = 300

@@ -1,62 +1,12 @@
 """People on a file of the test's own, and calls through the real dispatcher."""
 
-import asyncio
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from caesura.tools.context import Scope, ToolRun
-from caesura.tools.dispatcher import Dispatcher
-from caesura.tools.people import Pending, People
-from caesura.tools.registry import Registry
-from caesura.tools.result import ToolCall, ToolResult
-from caesura.tools.tool import Tool
-
-SAID = "digest of what was said"
-
-
-class Asking:
-    """Makes people and sessions; all of them end with the test."""
-
-    def __init__(self, path: Path, stack: AsyncExitStack) -> None:
-        self.path = path
-        self._stack = stack
-        self._calls = 0
-
-    def people(self, *arguments: Any, path: Path | None = None, **options: Any) -> People:
-        people = People(path or self.path, *arguments, **options)
-        self._stack.push_async_callback(people.aclose)
-        return people
-
-    def session(
-        self,
-        *tools: Tool,
-        conversation: str = "",
-        name: str = "s",
-        asker: str = "",
-        tenant: str = "",
-        usable: Callable[[], Awaitable[None]] | None = None,
-    ) -> Dispatcher:
-        run = ToolRun(Scope(name), conversation, asker, tenant, usable)
-        dispatcher = Dispatcher(Registry(tools), run)
-        self._stack.push_async_callback(dispatcher.aclose)
-        return dispatcher
-
-    def call(self, session: Dispatcher, tool: str, /, **arguments: Any) -> asyncio.Task[ToolResult]:
-        self._calls += 1
-        return session.start(ToolCall(f"call_{self._calls}", tool, json.dumps(arguments)))
-
-    async def opened(self, people: People, count: int = 1) -> Pending:
-        """Wait until so many items are open; the latest."""
-        for _ in range(30_000):
-            if len(people.waited_for) >= count:
-                return people.waited_for[-1]
-            await asyncio.sleep(0.002)
-        raise TimeoutError
+from tests.tools.people.asking import Asking
 
 
 @pytest.fixture

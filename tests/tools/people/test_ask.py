@@ -20,8 +20,7 @@ from caesura.tools.people import (
 )
 from caesura.tools.people.pending import MAX_ANSWER_CHARACTERS, MAX_QUESTION_CHARACTERS
 from caesura.tools.services import SetupError
-
-from .conftest import SAID
+from tests.tools.people.asking import SAID
 
 LONG = MAX_QUESTION_CHARACTERS + 1
 

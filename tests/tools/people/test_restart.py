@@ -14,8 +14,7 @@ from caesura.tools.people import NotPending, make_ask_user, with_approval
 from caesura.tools.people.pending import Pending
 from caesura.tools.people.store import Store
 from caesura.tools.tool import tool
-
-from .conftest import SAID
+from tests.tools.people.asking import SAID
 
 CHILD = """
 import asyncio, sys

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from caesura.processes import worker as process
 from caesura.tools.worker import Worker, WorkerDied, WorkerFailed
-from tests.tools.processes import HERE, MODULE, gone, lives, nothing_left
+from tests.kit.processes import gone, lives, nothing_left
+from tests.tools.working import HERE, MODULE
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -9,7 +9,8 @@ import sys
 import psutil
 import pytest
 
-from tests.tools.processes import HERE, gone, lives
+from tests.kit.processes import gone, lives
+from tests.tools.working import HERE
 
 pytestmark = pytest.mark.timeout(120)
 

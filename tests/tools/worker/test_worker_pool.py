@@ -3,7 +3,8 @@ import asyncio
 import pytest
 
 from caesura.tools.worker import WorkerDied, WorkerPool
-from tests.tools.processes import HERE, MODULE, gone, lives, nothing_left
+from tests.kit.processes import gone, lives, nothing_left
+from tests.tools.working import HERE, MODULE
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -7,8 +7,7 @@ from caesura.runtime.server.keys.key import Key, salted, tenant_of
 from caesura.runtime.testing import ScriptedEngine, call
 from caesura.scheduler.vllm_server import VllmServer
 from caesura.tools.people import People, with_approval
-from tests.runtime.server.conftest import MODEL
-from tests.runtime.server.test_delegation import Behind
+from tests.kit.server import MODEL, Behind
 
 ANN, BOB = ({"Authorization": f"Bearer {each}"} for each in ("ann", "bob"))
 CHAT = "/v1/chat/completions"

@@ -16,7 +16,7 @@ from caesura.tools import tool
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People, make_ask_user, with_approval
 from caesura.tools.result import Output
-from tests.runtime.server.conftest import MODEL, Served
+from tests.kit.server import MODEL, Served
 
 KEYS = [
     Key("ann-secret", "ann"),

@@ -24,8 +24,7 @@ from caesura.runtime.whatif.replays import Replays
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People
 from caesura.tools.registry import Registry
-from tests.runtime.server.conftest import Served
-from tests.runtime.server.settings import settings
+from tests.kit.server import Served, settings
 
 KEYS = [
     Key("bob-secret", "bob"),

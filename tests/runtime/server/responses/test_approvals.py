@@ -11,8 +11,8 @@ from caesura.runtime.server.keys.rules import Role
 from caesura.runtime.server.responses import runs
 from caesura.runtime.testing import call, calls, say
 from caesura.tools.people import People, with_approval
+from tests.kit.server import MODEL
 
-MODEL = "tiny/scripted"
 MCP: Any = {"type": "mcp", "server_label": "caesura", "allowed_tools": ["double"]}
 
 

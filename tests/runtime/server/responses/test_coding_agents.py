@@ -17,7 +17,8 @@ from caesura.runtime.server.responses.plan import History, make_plan, say_once
 from caesura.runtime.server.responses.schema import parse
 from caesura.runtime.testing import ScriptedEngine, call, calls, say
 from caesura.tools.registry import Registry
-from tests.runtime.server.responses.test_responses import MODEL, TOOL, events, parsed, post
+from tests.kit.server import MODEL
+from tests.runtime.server.responses.asking import TOOL, events, parsed, post
 from tests.scheduler.real_templates import renderer_of
 
 PATCH = "*** Begin Patch\n*** Update File: a.py\n-x = \"1\"\n+x = '\\2' 😀\n*** End Patch\n"

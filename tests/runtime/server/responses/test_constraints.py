@@ -8,8 +8,8 @@ from pydantic import BaseModel
 
 from caesura.runtime.testing import call, say
 from caesura.scheduler.messages import CallRule, TextFormat
+from tests.kit.server import MODEL
 
-MODEL = "tiny/scripted"
 MCP: Any = {"type": "mcp", "server_label": "caesura", "allowed_tools": ["double"]}
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from caesura.runtime.testing import ScriptedEngine, call
+from tests.kit.server import MODEL
 
-MODEL = "tiny/scripted"
 # The scripted engine, like the bundled model, reads no images; such a request is refused.
 NOT_SUPPORTED = {"image-input"}
 

@@ -12,41 +12,10 @@ import pytest
 from caesura.runtime.errors import ContextOverflow
 from caesura.runtime.server.responses.store import SqliteResponses, Stored
 from caesura.runtime.testing import ScriptedEngine, call, calls, fail, say, think
+from tests.kit.server import MODEL
+from tests.runtime.server.responses.asking import TOOL, events, parsed, post
 
-MODEL = "tiny/scripted"
 MCP: Any = {"type": "mcp", "server_label": "caesura", "allowed_tools": ["double"]}
-TOOL: Any = {
-    "type": "function",
-    "name": "weather",
-    "description": "Tell the weather.",
-    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
-    "strict": False,
-}
-
-
-async def post(served: Any, path: str = "", **fields: Any) -> tuple[int, dict[str, Any]]:
-    body = {"model": MODEL, "input": "Hello"} | fields
-    body = {name: value for name, value in body.items() if value is not ...}
-    async with served.http.post(f"/v1/responses{path}", json=body) as response:
-        return response.status, await response.json()
-
-
-async def events(served: Any, **fields: Any) -> list[dict[str, Any]]:
-    body = {"model": MODEL, "input": "Hello", "stream": True} | fields
-    async with served.http.post("/v1/responses", json=body) as response:
-        assert response.status == 200, await response.text()
-        assert response.content_type == "text/event-stream"
-        return parsed(await response.text())
-
-
-def parsed(text: str) -> list[dict[str, Any]]:
-    found = []
-    for block in text.removesuffix("\n\n").split("\n\n"):
-        kind, _, data = block.partition("\n")
-        event = json.loads(data.removeprefix("data: "))
-        assert kind == f"event: {event['type']}"
-        found.append(event)
-    return found
 
 
 async def test_a_response_has_every_field_that_clients_require(

@@ -6,8 +6,8 @@ import aiohttp
 import pytest
 
 from caesura.runtime.testing import ScriptedEngine, call, fail, say
+from tests.kit.server import MODEL
 
-MODEL = "tiny/scripted"
 LAST = ("response.completed", "response.incomplete", "response.failed", "error")
 
 

@@ -3,13 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import psutil
-
-HERE = {"PYTHONPATH": str(Path(__file__).parent)}
-"""What lets a worker import the tests' module."""
-MODULE = "worker_module"
 
 
 def lives(pid: int) -> bool:
@@ -19,11 +14,16 @@ def lives(pid: int) -> bool:
         return False
 
 
+def living(pids: Iterable[int]) -> list[int]:
+    """Those of these processes that still run."""
+    return [pid for pid in pids if lives(pid)]
+
+
 async def gone(pids: Iterable[int]) -> bool:
     """Whether these processes end within a minute."""
     pids = list(pids)
     for _ in range(6000):
-        if not any(map(lives, pids)):
+        if not living(pids):
             return True
         await asyncio.sleep(0.01)
     return False
