@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from caesura.stores import postgres as limits
+
 NUMBERS = itertools.count()
+PATIENCE_MS = 120_000
 
 
 class Postgres:
@@ -57,6 +60,12 @@ def postgres() -> Iterator[Postgres]:
 
 
 @pytest.fixture
-def database(postgres: Postgres) -> str:
-    """The address of an empty database."""
+def database(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of an empty database, for which a busy machine has time.
+
+    Servers that write the same rows queue for them. PostgreSQL itself ends a deadlock after a
+    second, whatever these limits are.
+    """
+    monkeypatch.setattr(limits, "LOCK_MS", PATIENCE_MS)
+    monkeypatch.setattr(limits, "STATEMENT_MS", PATIENCE_MS)
     return postgres.new_database()

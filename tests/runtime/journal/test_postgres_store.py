@@ -59,6 +59,7 @@ def test_servers_that_start_together_make_the_tables_once(database: str) -> None
 
 
 def test_servers_that_write_the_same_runs_do_not_wait_for_each_other(database: str) -> None:
+    """They queue, but in one order: of two that waited for each other, PostgreSQL ends one."""
     stores = [PostgresJournal(database) for _ in range(4)]
     runs = [f"r{number}" for number in range(20)]
 
