@@ -12,6 +12,7 @@ import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 from pydantic import BaseModel
+from vllm import SamplingParams
 from vllm.v1.engine.exceptions import EngineGenerateError
 
 from caesura.runtime.server import create_app
@@ -20,6 +21,7 @@ from caesura.runtime.server.listen import listening
 from caesura.runtime.server.load.options import ServerOptions
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.tools import Registry, calculator
+from tests.kit.request_fields import BODIES, CHAT, OURS, taken
 
 pytestmark = pytest.mark.engine
 
@@ -83,6 +85,42 @@ async def test_an_error_of_the_engine_is_told(
     status, answer = await door.post("/v1/completions", model=MODEL, prompt="Hello")
     assert status == 500
     assert "'State' object" not in json.dumps(answer)
+
+
+SERVER_TOOLS = {"server_tools": ["calculator"]}
+
+
+@pytest.mark.parametrize(
+    ("route", "beside"),
+    [*((route, {}) for route in BODIES), *((route, SERVER_TOOLS) for route in OURS)],
+)
+async def test_fields_of_sampling_arrive_in_vllms_parameters(
+    door: Door,
+    engine: VllmEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    route: str,
+    beside: dict[str, Any],
+) -> None:
+    """On every route, whether vLLM's server reads the request or ours."""
+    seen: list[SamplingParams] = []
+
+    async def generate(_: Any, params: SamplingParams, *__: Any, **___: Any) -> AsyncIterator[Any]:
+        seen.append(params)
+        raise EngineGenerateError("that is enough")
+        yield
+
+    monkeypatch.setattr(engine.llm, "generate", generate)
+    body, expected = {**BODIES[route], **beside}, {}
+    for _, field in taken(route):
+        body |= {**field.beside.get(route, {}), str(field.on(route)): field.value}
+        expected |= field.params
+    if route == CHAT:
+        body |= {"logprobs": True}  # the row that switches them off is the last
+        expected |= {"logprobs": body["top_logprobs"]}
+    status, answer = await door.post(route, model=MODEL, **body)
+    assert status == 500 or answer["status"] == "failed", answer
+    found = {name: getattr(seen[0], name) for name in expected}
+    assert found == expected
 
 
 @pytest.mark.parametrize(

@@ -254,10 +254,6 @@ async def test_settings_reach_the_engine(serve_script):
         served,
         tools=[WEATHER | {"strict": True}],
         tool_choice={"type": "any", "disable_parallel_tool_use": True},
-        temperature=0.5,
-        top_p=0.9,
-        top_k=5,
-        stop_sequences=["x"],
         thinking={"type": "disabled"},
         output_config={"effort": "low", "format": {"type": "json_schema", "schema": schema}},
         cache_salt="salt",
@@ -266,8 +262,6 @@ async def test_settings_reach_the_engine(serve_script):
     )
     session = served.engine.sessions[0]
     [sampling] = session.samplings
-    assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.5, 0.9, 5)
-    assert (sampling.max_tokens, sampling.stop) == (100, ("x",))
     assert sampling.text == TextFormat("json_schema", schema)
     assert sampling.calls == CallRule(required=True, single=True, strict=frozenset({"weather"}))
     assert session.spec.template == {"reasoning_effort": "low", "enable_thinking": False}
@@ -385,7 +379,6 @@ async def test_a_stream_tells_what_waits_for_a_person(serve_script, tmp_path, do
     ("fields", "told"),
     [
         ({"max_tokens": ...}, "max_tokens is missing."),
-        ({"max_tokens": 0}, "max_tokens: "),
         ({"messages": []}, "messages must not be empty."),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0]: role must be one of"),
         (
@@ -424,8 +417,6 @@ async def test_a_stream_tells_what_waits_for_a_person(serve_script, tmp_path, do
         ({"container": "x"}, "container is not supported here"),
         ({"context_management": {"edits": [{"type": "clear_tool_uses"}]}}, "'clear_tool_uses'"),
         ({"server_tools": ["nothing"]}, "server_tools: "),
-        ({"stop_sequences": [""]}, "stop_sequences[0] must not be empty."),
-        ({"stop_sequences": ["x"] * 65}, "stop_sequences: list should have at most 64 items"),
     ],
 )  # fmt: skip
 async def test_wrong_requests(serve_script, fields, told):

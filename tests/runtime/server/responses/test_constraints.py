@@ -104,7 +104,7 @@ async def test_probabilities_are_told_if_they_are_included(
     assert body["output"][0]["content"][0]["logprobs"] == []
 
 
-async def test_template_variables_and_vllms_settings_reach_the_session(serve_script: Any) -> None:
+async def test_template_variables_and_vllms_fields_reach_the_session(serve_script: Any) -> None:
     served = await serve_script([say(".")])
     await post(
         served,
@@ -112,8 +112,6 @@ async def test_template_variables_and_vllms_settings_reach_the_session(serve_scr
         chat_template_kwargs={"style": "short"},
         cache_salt="ours",
         priority=3,
-        min_tokens=2,
-        bad_words=["no"],
     )
     session = served.engine.sessions[0]
     assert session.spec.template == {
@@ -122,7 +120,6 @@ async def test_template_variables_and_vllms_settings_reach_the_session(serve_scr
         "style": "short",
     }
     assert (session.spec.cache_salt, session.spec.priority) == ("ours", 3)
-    assert (session.samplings[0].min_tokens, session.samplings[0].bad_words) == (2, ("no",))
 
 
 @pytest.mark.parametrize(
