@@ -1,10 +1,8 @@
 """Tests leave the user's own files alone: calibrations, and what is known of tools' pauses."""
 
 import ast
-import asyncio
 import os
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,17 +50,3 @@ def mixed_up_trees(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(ast, "parse", mixed_up)
     return given
-
-
-@pytest.fixture
-def eventually() -> Callable[..., Any]:
-    """Wait, for a minute at most, until a condition holds."""
-
-    async def wait(condition: Callable[[], Any]) -> None:
-        for _ in range(30_000):
-            if condition():
-                return
-            await asyncio.sleep(0.002)
-        raise TimeoutError
-
-    return wait

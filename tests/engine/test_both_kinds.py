@@ -1,7 +1,5 @@
 """Tools of the client and of the server in one request, over HTTP on the real engine."""
 
-import asyncio
-import inspect
 import json
 import re
 from collections.abc import AsyncIterator, Callable
@@ -20,6 +18,7 @@ from caesura.runtime.server.app import ServerParts
 from caesura.runtime.server.listen import listening
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.tools import Registry, calculator
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.engine
 
@@ -43,18 +42,6 @@ ASKS: dict[str, Any] = {
     "temperature": 0,
     "max_tokens": 100,
 }
-
-
-async def until(get: Callable[[], Any]) -> Any:
-    """Return the first true value of `get`, or the last after two minutes."""
-    for _ in range(1200):
-        found = get()
-        if inspect.isawaitable(found):
-            found = await found
-        if found:
-            break
-        await asyncio.sleep(0.1)
-    return found
 
 
 class Server:

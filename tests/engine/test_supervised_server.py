@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from caesura.runtime.cli.kill_engine import (
     same,
     serving,
 )
+from tests.kit.waiting import until
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -34,18 +35,6 @@ HANDSHAKE_SECONDS = 300.0
 async def server() -> AsyncIterator[Server]:
     async with serving("--engine-timeout", "15") as server:
         yield server
-
-
-async def until(found: Callable[[], Any], seconds: float = DEADLINE_SECONDS) -> Any:
-    """Return what `found` returns or awaits to, once that is true."""
-    async with asyncio.timeout(seconds):
-        while True:
-            said = found()
-            if asyncio.iscoroutine(said):
-                said = await said
-            if said:
-                return said
-            await asyncio.sleep(0.05)
 
 
 def lives(pid: int) -> bool:
@@ -149,7 +138,7 @@ async def test_an_engine_that_starts_ends_with_its_server(tmp_path: Path) -> Non
         process.kill()
         await process.wait()
     try:
-        await until(lambda: not lives(engine), HANDSHAKE_SECONDS / 2)
+        await until(lambda: not lives(engine), seconds=HANDSHAKE_SECONDS / 2)
     finally:
         if lives(engine):
             os.kill(engine, signal.SIGKILL)

@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 
 import psutil
 
+from tests.kit.waiting import until
+
 
 def lives(pid: int) -> bool:
     try:
@@ -20,13 +22,9 @@ def living(pids: Iterable[int]) -> list[int]:
 
 
 async def gone(pids: Iterable[int]) -> bool:
-    """Whether these processes end within a minute."""
+    """Return true once these processes have ended. Raises `TimeoutError`."""
     pids = list(pids)
-    for _ in range(6000):
-        if not living(pids):
-            return True
-        await asyncio.sleep(0.01)
-    return False
+    return bool(await until(lambda: not living(pids)))
 
 
 def started(pid: int | None = None) -> set[int]:
@@ -40,8 +38,4 @@ async def nothing_left() -> AsyncIterator[None]:
     processes, tasks = started(), asyncio.all_tasks()
     yield
     assert await gone(started() - processes)
-    for _ in range(6000):
-        if not (left := asyncio.all_tasks() - tasks - {asyncio.current_task()}):
-            break
-        await asyncio.sleep(0.01)
-    assert not left
+    await until(lambda: not asyncio.all_tasks() - tasks - {asyncio.current_task()})

@@ -14,6 +14,7 @@ import pytest
 from caesura.processes.worker import Worker
 from caesura.scheduler.prompt_lengths.process import MAX_WAITING, LengthProcess, Limits
 from tests.kit.processes import gone, started
+from tests.kit.waiting import wait_until
 from tests.prompt_lengths.prompts import told, trained
 
 QUICK = Limits(start=20.0, answer=0.3, back_off=0.01, restarts=2)
@@ -67,19 +68,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
             os.kill(int(pid), 0)
 
 
-def until(met: Callable[[], object], seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not met():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.01)
-
-
 def test_answers_come_when_they_are_ready(start: Start) -> None:
     process = start("pass")
     process.ask("a", [3, 4])
     process.ask("b", [1])
     assert process.find("c") is None
-    until(lambda: process.find("b"))
+    wait_until(lambda: process.find("b"))
     assert process.find("a") == (7.0,) and process.find("b") == (1.0,)
     process.forget("a")
     process.forget("a")
@@ -110,8 +104,8 @@ def test_a_dead_process_is_started_again(start: Start) -> None:
     process = start("if calls == 3: os._exit(3)", LASTING)
     for name in "abcd":
         process.ask(name, [1])
-        until(lambda: process.counts.answered + process.counts.dropped == process.counts.asked)
-    until(lambda: process.counts.restarts >= 1)
+        wait_until(lambda: process.counts.answered + process.counts.dropped == process.counts.asked)
+    wait_until(lambda: process.counts.restarts >= 1)
     assert process.find("d") or process.counts.dropped
 
 
@@ -134,7 +128,7 @@ def test_a_dead_process_is_started_again(start: Start) -> None:
 def test_garbage_is_no_length(start: Start, said: str) -> None:
     process = start(f"return {said}", Limits(back_off=0.01, restarts=0))
     process.ask("a", [1])
-    until(lambda: process.failed)
+    wait_until(lambda: process.failed)
     assert "it sent no lengths" in process.failed and process.find("a") is None
 
 
@@ -150,7 +144,7 @@ def test_garbage_is_no_length(start: Start, said: str) -> None:
 def test_a_process_that_does_not_start_is_given_up(start: Start, module: str, says: str) -> None:
     seconds = 1.0 if "sleep" in module else 20.0
     process = start(module, Limits(start=seconds, back_off=0.01, restarts=1), whole=True)
-    until(lambda: process.failed)
+    wait_until(lambda: process.failed)
     assert says in process.failed
     assert process.counts.restarts == 1
 
@@ -160,7 +154,7 @@ def test_a_python_that_is_missing_is_given_up(
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/program")
     process = start("pass")
-    until(lambda: process.failed)
+    wait_until(lambda: process.failed)
     assert "cannot be started" in process.failed
 
 
@@ -169,8 +163,8 @@ def test_a_flood_is_cut_and_never_waits(start: Start) -> None:
     for number in range(20 * MAX_WAITING):
         process.ask(f"s{number}", [9])
     last = f"s{20 * MAX_WAITING - 1}"
-    until(lambda: process.find(last))
-    until(lambda: process.counts.answered + process.counts.dropped == process.counts.asked)
+    wait_until(lambda: process.find(last))
+    wait_until(lambda: process.counts.answered + process.counts.dropped == process.counts.asked)
     assert process.counts.dropped >= 10 * MAX_WAITING
 
 
@@ -182,7 +176,7 @@ def test_a_trained_predictor_answers_from_its_process(tmp_path: Path) -> None:
     try:
         process.ask("long", [1])
         process.ask("short", [2])
-        until(lambda: process.find("short"), seconds=60)
+        wait_until(lambda: process.find("short"))
         long, short = process.find("long") or (), process.find("short") or ()
         assert sum(long) > 3 * sum(short) > 0
         expected = predictor.predict([texts[1].decode()]).quantiles[0]
@@ -193,7 +187,7 @@ def test_a_trained_predictor_answers_from_its_process(tmp_path: Path) -> None:
 
 def test_a_broken_directory_is_told(tmp_path: Path) -> None:
     process = LengthProcess(tmp_path, text, Limits(back_off=0.01, restarts=0))
-    until(lambda: process.failed, seconds=60)
+    wait_until(lambda: process.failed)
     assert "holds no predictor.json" in process.failed
     process.close()
 

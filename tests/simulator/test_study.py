@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from caesura.simulator.study.plan import Cell, Study
 from caesura.simulator.study.store import digest_of, read_run
 from caesura.simulator.study.summary import summarise
 from caesura.simulator.study.work import Work
+from tests.kit.waiting import wait_until
 
 from . import studies
 from .studies import STUDY, make_up, make_up_noting
@@ -177,27 +177,20 @@ def test_an_interrupted_study_leaves_its_runs_and_no_process(
         stderr=subprocess.PIPE,
         start_new_session=True,
     ) as study:
-        await_that(lambda: asleep.exists() and asleep.read_text() and list(runs.glob("*.json.gz")))
+        wait_until(lambda: asleep.exists() and asleep.read_text() and list(runs.glob("*.json.gz")))
         worker = int(asleep.read_text())
         if number == signal.SIGINT:
             os.killpg(study.pid, number)  # as a terminal does: the workers get it too
         else:
             study.kill()
         code = study.wait(30)
-        await_that(lambda: not is_running(worker))
+        wait_until(lambda: not is_running(worker))
         assert study.stderr is not None
         said = study.stderr.read().decode()
     assert code == (130 if number == signal.SIGINT else -signal.SIGKILL)
     assert "Traceback" not in said
     assert len(list(runs.iterdir())) == 1
     assert read_run(next(runs.iterdir()), digest_of(CELL)) is not None
-
-
-def await_that(condition: object, seconds: float = 60.0) -> None:
-    until = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < until, "it never came"
-        time.sleep(0.05)
 
 
 def is_running(process: int) -> bool:

@@ -24,6 +24,7 @@ from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People
 from caesura.tools.registry import Registry
 from tests.kit.server import MODEL
+from tests.kit.waiting import until
 
 
 class Cable:
@@ -98,11 +99,7 @@ class Endpoint:
         """Record entries, and wait until they are in the store."""
         before = self.recorder.written
         self.recorder.add(entries)
-        for _ in range(6000):
-            if self.recorder.written >= before + len(entries):
-                return
-            await asyncio.sleep(0.01)
-        raise TimeoutError
+        await until(lambda: self.recorder.written >= before + len(entries))
 
 
 def keep(store: Store, recording: Recording, entries: Iterable[Entry]) -> int:

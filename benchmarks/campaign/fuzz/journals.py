@@ -16,7 +16,8 @@ from caesura.runtime.testing import calls, say
 from caesura.tools.registry import Registry
 from caesura.tools.tool import tool
 from tests.kit.server import MODEL
-from tests.runtime.journal.dying import LoggingEngine, Spy, until
+from tests.kit.waiting import until
+from tests.runtime.journal.dying import LoggingEngine, Spy
 
 from .bodies import Body, Served, Tracebacks
 from .values import mutated

@@ -12,13 +12,6 @@ Rule = Callable[[str], str]
 """Makes an answer from the text of the last message."""
 
 
-async def until(holds: Callable[[], object]) -> None:
-    """Wait until a condition holds."""
-    async with asyncio.timeout(10):
-        while not holds():  # noqa: ASYNC110 - anything may change it
-            await asyncio.sleep(0.005)
-
-
 class FakeEngine:
     """An HTTP server that answers chat completions after `seconds`."""
 

@@ -15,9 +15,10 @@ from caesura.planning.plan import Placement, Plan
 from caesura.planning.run.journal import Journal, OutputError, Result, RunError, events_path
 from caesura.planning.search.follow import Turn
 from caesura.planning.stage_times import Progress
+from tests.kit.waiting import until
 from tests.planning.run.applications import request, requests
 from tests.planning.run.carried import MODELS, plan, run
-from tests.planning.run.engines import FakeHost, until
+from tests.planning.run.engines import FakeHost
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

@@ -16,8 +16,8 @@ from caesura.planning.run.client import Client, Question
 from caesura.planning.run.host import HostError, Replica
 from caesura.planning.run.processes import CpuDevices, GpuDevices, ProcessHost, engine_command
 from tests.kit.processes import living
+from tests.kit.waiting import until
 from tests.planning.run.apart import command
-from tests.planning.run.engines import until
 
 
 def replica(name: str = "a", *devices: int, kv_bytes: int = 0) -> Replica:

@@ -13,7 +13,7 @@ from caesura.planning.application.application import Application, Model, Task
 from caesura.planning.run.asking import RoutedHost, Router, routed
 from caesura.planning.run.host import Endpoint, Replica
 from caesura.tools.model import load_in
-from tests.planning.run.engines import until
+from tests.kit.waiting import until
 
 EXPERT = Model("expert", "org/expert")
 

@@ -27,15 +27,7 @@ from caesura.runtime.server.load.options import ServerOptions
 from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.tools.people import Pending, People
 from caesura.tools.registry import Registry
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    """Wait, for half a minute at most, until a condition holds."""
-    for _ in range(30_000):
-        if condition():
-            return
-        await asyncio.sleep(0.002)
-    raise TimeoutError
+from tests.kit.waiting import until
 
 
 class Office:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from caesura.scheduler.records import (
     parse,
 )
 from tests.kit.processes import living
+from tests.kit.waiting import wait_until
 from tests.planning.run.engines import FakeHost
 from tests.runtime.cli.made_up import APPLICATION, MadeUpCosts
 from tests.runtime.cli.run_apart import FILE as APART
@@ -82,12 +82,7 @@ def apart(path: Path, **environment: str) -> "subprocess.Popen[str]":
 
 
 def wait_for_rows(path: Path, count: int) -> None:
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        if (path.parent / "out.jsonl").exists() and len(rows(path)) >= count:
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"there are no {count} results")
+    wait_until(lambda: (path.parent / "out.jsonl").exists() and len(rows(path)) >= count)
 
 
 def engine_pids(path: Path) -> list[int]:
@@ -207,10 +202,7 @@ def test_a_stopped_run_is_continued_by_the_same_command(path: Path, number: sign
     if number == signal.SIGINT:
         assert first.returncode == 130
         assert f"{len(kept)} of {2 * PROMPTS} requests are done and kept in" in told
-    until = time.monotonic() + 30
-    while living(engine_pids(path)) and time.monotonic() < until:
-        time.sleep(0.02)
-    assert living(engine_pids(path)) == [], "no engine outlives the run"
+    wait_until(lambda: not living(engine_pids(path)))  # no engine outlives the run
     asked = (path.parent / "asked.txt").read_text().splitlines()
     again = apart(path, ANSWER_SECONDS="0.01")
     assert again.wait(60) == 0

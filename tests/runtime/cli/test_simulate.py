@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from caesura.simulator.policy import POLICIES
 from caesura.simulator.study.plan import StudyError
 from caesura.simulator.study.work import Work
 from caesura.simulator.workload.sources import SOURCES
+from tests.kit.waiting import wait_until
 from tests.simulator import studies
 
 QUICK = ("--rate", "1,2", "--seconds", "60", "--seeds", "2", "--jobs", "1")
@@ -423,10 +423,7 @@ def test_an_interrupted_command_says_how_to_go_on(tmp_path: Path) -> None:
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     ) as study:
-        until = time.monotonic() + 200
-        while not list(out.glob("runs/*.json.gz")):
-            assert time.monotonic() < until
-            time.sleep(0.2)
+        wait_until(lambda: list(out.glob("runs/*.json.gz")), seconds=200)
         study.send_signal(signal.SIGINT)
         assert study.wait(60) == 130
         assert study.stderr is not None

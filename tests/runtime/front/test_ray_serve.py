@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import openai
 import pytest
 
 from caesura.runtime.server.http.returning import SERVER
+from tests.kit.waiting import until
 from tests.runtime.front.scripted import MODEL, WAIT, scripted_server
 
 ray = pytest.importorskip("ray", reason="needs Ray: pip install -e '.[front]'")
@@ -115,11 +116,6 @@ async def client(nodes: Nodes) -> AsyncIterator[Client]:
     opened = Client(nodes)
     yield opened
     await opened.http.close()
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    while not is_so():  # noqa: ASYNC110  (what is waited for happens in other processes)
-        await asyncio.sleep(0.05)
 
 
 async def test_sessions_stay_with_their_servers_and_all_servers_have_some(client: Client) -> None:

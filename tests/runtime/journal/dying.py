@@ -1,8 +1,7 @@
 """Servers that die and are started again over one journal, with scripted engines."""
 
-import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -144,13 +143,6 @@ class Server:
 
 def read_events(text: str) -> list[dict[str, Any]]:
     return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
-
-
-async def until(true: Callable[[], Any]) -> None:
-    """Wait until something is true."""
-    async with asyncio.timeout(20):
-        while not true():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
 
 MCP: Any = {"type": "mcp", "server_label": "caesura", "allowed_tools": ["double", "pay"]}

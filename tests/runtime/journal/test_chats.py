@@ -12,7 +12,8 @@ from caesura.runtime.journal.store import Entry
 from caesura.runtime.testing import fail
 from caesura.tools.people import People, with_approval
 from tests.kit.server import MODEL
-from tests.runtime.journal.dying import LoggingEngine, Shop, Spy, read_events, until
+from tests.kit.waiting import until
+from tests.runtime.journal.dying import LoggingEngine, Shop, Spy, read_events
 from tests.runtime.journal.paying import SAID, SCRIPT, chat
 
 

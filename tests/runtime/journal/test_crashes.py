@@ -12,7 +12,8 @@ from caesura.runtime.journal.store import Entry
 from caesura.runtime.testing import call, calls, say
 from caesura.tools.people import People, make_ask_user
 from tests.kit.server import MODEL
-from tests.runtime.journal.dying import MCP, LoggingEngine, Shop, Spy, until
+from tests.kit.waiting import until
+from tests.runtime.journal.dying import MCP, LoggingEngine, Shop, Spy
 
 pytestmark = pytest.mark.usefixtures("written_to_the_end")
 
@@ -140,10 +141,10 @@ async def _empty(journal: Spy) -> None:
 
 
 async def _pending(server: Any) -> list[Any]:
-    async with asyncio.timeout(20):
-        while not (items := (await server.get("/v1/pending"))["data"]):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        return list(items)
+    async def pending() -> Any:
+        return (await server.get("/v1/pending"))["data"]
+
+    return list(await until(pending))
 
 
 def _between_dispatch_and_result(entries: list[Entry]) -> int:

@@ -9,7 +9,8 @@ from caesura.runtime.server.api import chat_kept
 from caesura.runtime.server.responses.store import SqliteResponses, Stored
 from caesura.runtime.testing import say
 from tests.kit.server import MODEL
-from tests.runtime.journal.dying import LoggingEngine, Shop, Spy, until
+from tests.kit.waiting import until
+from tests.runtime.journal.dying import LoggingEngine, Shop, Spy
 from tests.runtime.journal.paying import SAID, SCRIPT, chat
 
 pytestmark = pytest.mark.usefixtures("written_to_the_end")

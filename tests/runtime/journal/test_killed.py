@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from tests.kit.server import MODEL
+from tests.kit.waiting import until
 from tests.runtime.journal.dying import read_events
 
 CHILD = Path(__file__).with_name("killed_server.py")
@@ -80,10 +81,10 @@ async def ended(server: Child, response_id: str) -> dict[str, Any]:
 
 
 async def asked(server: Child) -> dict[str, Any]:
-    async with asyncio.timeout(30):
-        while not (items := (await server.json("GET", "/v1/pending"))["data"]):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-    item: dict[str, Any] = items[0]
+    async def pending() -> Any:
+        return (await server.json("GET", "/v1/pending"))["data"]
+
+    item: dict[str, Any] = (await until(pending))[0]
     return item
 
 

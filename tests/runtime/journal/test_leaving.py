@@ -8,7 +8,8 @@ import pytest
 from caesura.runtime.errors import EngineFailed
 from caesura.runtime.testing import call, say
 from caesura.tools.tool import Tool, tool
-from tests.runtime.journal.dying import Spy, until
+from tests.kit.waiting import until
+from tests.runtime.journal.dying import Spy
 
 MCP: Any = {"type": "mcp", "server_label": "caesura", "allowed_tools": ["wait"]}
 SCRIPT = [call("wait"), say("It came.")]

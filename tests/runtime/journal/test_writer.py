@@ -14,7 +14,8 @@ from caesura.runtime.journal.writer import JournalWriter
 from caesura.runtime.testing import call, calls, say
 from caesura.stores.leases import LEASE_SECONDS
 from tests.kit.server import MODEL
-from tests.runtime.journal.dying import MCP, LoggingEngine, Shop, Spy, until
+from tests.kit.waiting import until
+from tests.runtime.journal.dying import MCP, LoggingEngine, Shop, Spy
 
 SCRIPT = [calls(call("pay", euros=5), text="I pay."), say("Done.")]
 

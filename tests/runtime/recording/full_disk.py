@@ -14,16 +14,9 @@ from pathlib import Path
 
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.storage import Store
+from tests.kit.waiting import wait_until
 
 LIMIT = 300_000
-
-
-def until(condition: object) -> None:
-    for _ in range(6000):
-        if condition():  # type: ignore[operator]
-            return
-        time.sleep(0.01)
-    raise TimeoutError
 
 
 def main() -> None:
@@ -41,7 +34,7 @@ def main() -> None:
         time.sleep(0.0005)
     during = recorder.written
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-    until(lambda: recorder.written > during)
+    wait_until(lambda: recorder.written > during)
     recorder.add([{"kind": "steps", "n": added}])
     recorder.close()
     told = {"added": added + 1, "written": recorder.written, "dropped": recorder.dropped}

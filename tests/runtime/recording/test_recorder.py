@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,9 @@ from caesura.runtime.recording import catalog
 from caesura.runtime.recording import recorder as subscription
 from caesura.runtime.recording.recorder import MAX_ENTRY_BYTES, Recorder, Subscription
 from caesura.runtime.recording.storage import Bounds, Store
+from tests.kit.waiting import until
 
 ROOT = Path(__file__).parents[3]
-Eventually = Callable[..., Any]
 
 
 @pytest.fixture
@@ -101,41 +101,37 @@ def test_what_cannot_be_an_entry_leaves_a_gap(recorder: Recorder) -> None:
     assert entries(recorder)[-1]["lost"] == 4
 
 
-async def test_text_that_cannot_be_encoded_stops_nothing(
-    store: Store, eventually: Eventually
-) -> None:
+async def test_text_that_cannot_be_encoded_stops_nothing(store: Store) -> None:
     with Recorder(store, "a model\udcff") as recorder:
         recorder.add([{"kind": "x\ud800", "request": "r\ud800"}])
-        await eventually(lambda: recorder.written == 1)  # or both are written together
+        await until(lambda: recorder.written == 1)  # or both are written together
         recorder.add([step(1)])
     assert numbers(recorder)[-1:] == [1]
     assert [each.title for each in catalog.recordings(store.path)] == ["a model?"]
     assert recorder.dropped == 0
 
 
-async def test_a_locked_file_is_waited_for(
-    recorder: Recorder, path: Path, eventually: Eventually
-) -> None:
+async def test_a_locked_file_is_waited_for(recorder: Recorder, path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         recorder.add([step(1)])
         await asyncio.sleep(0.3)
         assert numbers(recorder) == []
         other.execute("COMMIT")
-    await eventually(lambda: numbers(recorder) == [1])
+    await until(lambda: numbers(recorder) == [1])
     assert recorder.dropped == 0
 
 
 async def test_a_broken_file_is_moved_aside_and_told_once(
-    recorder: Recorder, path: Path, eventually: Eventually, caplog: pytest.LogCaptureFixture
+    recorder: Recorder, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder.add([step(1)])
-    await eventually(lambda: recorder.written == 1)
+    await until(lambda: recorder.written == 1)
     recorder.store.close()
     for each in path.parent.iterdir():
         each.write_bytes(b"rubbish" * 4096)
     recorder.add([step(2)])
-    await eventually(lambda: recorder.written == 2)
+    await until(lambda: recorder.written == 2)
     assert numbers(recorder) == [2]
     (aside,) = path.parent.glob("traces.sqlite.broken-*[0-9]")
     assert aside.read_bytes().startswith(b"rubbish")
@@ -144,15 +140,13 @@ async def test_a_broken_file_is_moved_aside_and_told_once(
     assert "not recorded for now" in told[0] and str(aside) in told[1]
 
 
-async def test_a_deleted_file_is_begun_again(
-    recorder: Recorder, path: Path, eventually: Eventually
-) -> None:
+async def test_a_deleted_file_is_begun_again(recorder: Recorder, path: Path) -> None:
     recorder.add([step(1)])
-    await eventually(lambda: recorder.written == 1)
+    await until(lambda: recorder.written == 1)
     for each in path.parent.iterdir():
         each.unlink()
     recorder.add([step(2)])
-    await eventually(lambda: recorder.written == 2)
+    await until(lambda: recorder.written == 2)
     assert numbers(recorder) == [2]
     assert [each.title for each in catalog.recordings(path)] == ["test"]
 
@@ -163,9 +157,7 @@ class Slow(Store):
         return super().append(*what)
 
 
-async def test_under_steady_load_a_file_is_missed_and_an_end_found(
-    path: Path, eventually: Eventually
-) -> None:
+async def test_under_steady_load_a_file_is_missed_and_an_end_found(path: Path) -> None:
     """With somebody who never stops, each write leaves something behind for another one."""
     over = threading.Event()
 
@@ -177,10 +169,10 @@ async def test_under_steady_load_a_file_is_missed_and_an_end_found(
         busy = threading.Thread(target=go_on)
         busy.start()
         try:
-            await eventually(lambda: recorder.written > 50)
+            await until(lambda: recorder.written > 50)
             for each in path.parent.iterdir():
                 each.unlink()
-            await eventually(path.exists)
+            await until(path.exists)
             await asyncio.to_thread(recorder.close)
             assert not recorder._thread.is_alive()
             (found,) = catalog.recordings(path)
@@ -191,7 +183,7 @@ async def test_under_steady_load_a_file_is_missed_and_an_end_found(
 
 
 async def test_a_place_where_no_file_can_be(
-    tmp_path: Path, eventually: Eventually, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("not a directory")
     with Recorder(Store(tmp_path / "file" / "t.sqlite"), retry_seconds=0.05) as recorder:
@@ -200,15 +192,13 @@ async def test_a_place_where_no_file_can_be(
         recorder.add([step(2)])
         assert recorder.recording is None
         (tmp_path / "file").unlink()
-        await eventually(lambda: recorder.written == 2)
+        await until(lambda: recorder.written == 2)
     assert numbers(recorder) == [1, 2]
     assert len([each for each in caplog.records if each.levelno == logging.WARNING]) == 1
 
 
 @pytest.mark.slow
-async def test_a_file_that_cannot_be_kept_small_enough_is_not_written(
-    path: Path, eventually: Eventually
-) -> None:
+async def test_a_file_that_cannot_be_kept_small_enough_is_not_written(path: Path) -> None:
     """Somebody reads for long, so that what is written cannot leave the log."""
     bounds = Bounds(2**20)
     with Recorder(Store(path, bounds), retry_seconds=60.0) as recorder:
@@ -219,7 +209,7 @@ async def test_a_file_that_cannot_be_kept_small_enough_is_not_written(
                 recorder.add([{**step(number), "fill": "x" * 100_000}])
             await asyncio.to_thread(recorder.close)
             # What waits for a file that is locked outlasts what `close` waits.
-            await eventually(lambda: recorder.written + recorder.dropped == 40)
+            await until(lambda: recorder.written + recorder.dropped == 40)
         sizes = [each.stat().st_size for each in path.parent.iterdir() if "shm" not in each.name]
     assert sum(sizes) <= bounds.max_bytes
     assert recorder.dropped > 0
@@ -279,12 +269,12 @@ async def test_watchers_are_told_of_what_is_written(recorder: Recorder) -> None:
 
 
 async def test_a_slow_watcher_is_sent_to_the_store(
-    recorder: Recorder, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscription, "MAX_WAITING", 10)
     with Subscription(recorder) as watcher:
         recorder.add([step(number) for number in range(30)])
-        await eventually(lambda: recorder.written == 30)
+        await until(lambda: recorder.written == 30)
         await asyncio.sleep(0.01)
         assert await watcher.next() is None and not watcher.is_closed
         recorder.add([step(30)])

@@ -17,6 +17,7 @@ from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.tools import calculator, tool
 from caesura.tools.people import Pending, People, PeopleSettings, make_ask_user, with_approval
+from tests.kit.waiting import until
 
 
 @pytest.fixture
@@ -40,10 +41,7 @@ async def test_sessions_show_what_is_pending_and_take_answers(
         task = asyncio.create_task(session.run("Go."))
 
         async def next_one() -> Pending:
-            for _ in range(30_000):
-                if session.pending:
-                    break
-                await asyncio.sleep(0.002)
+            await until(lambda: session.pending)
             assert other.pending == ()
             return session.pending[0]
 
@@ -104,10 +102,10 @@ async def test_the_log_says_how_to_decide_where_there_is_no_callback(
     async with configured(engine, ["ask_user", pay]) as agent, agent.session() as session:
         task = asyncio.create_task(session.run("Go."))
         for text, settle in (("approve", session.approve), ("answer", None)):
-            for _ in range(30_000):
-                if any(f"session.{text}('" in each.getMessage() for each in caplog.records):
-                    break
-                await asyncio.sleep(0.002)
+            begin = f"session.{text}('"
+            await until(
+                lambda begin=begin: any(begin in each.getMessage() for each in caplog.records)
+            )
             [item] = session.pending
             assert f"session.{text}('{item.id}'" in caplog.records[-1].getMessage()
             await (settle(item.id) if settle else session.answer(item.id, "Oslo"))
@@ -153,10 +151,7 @@ async def test_a_session_that_is_closed_asks_no_more(configured: Callable[..., A
     async with configured(engine, ["ask_user"]) as agent:
         session = agent.session()
         task = asyncio.create_task(session.run("Go."))
-        for _ in range(30_000):
-            if session.pending:
-                break
-            await asyncio.sleep(0.002)
+        await until(lambda: session.pending)
         await session.aclose()
         assert session.pending == ()
         with pytest.raises(UsageError, match="closed"):

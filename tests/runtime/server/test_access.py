@@ -17,6 +17,7 @@ from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People, with_approval
 from caesura.tools.registry import Registry
+from tests.kit.waiting import until
 
 GETS = [
     "/v1/models",
@@ -93,12 +94,12 @@ async def test_a_body_must_say_that_it_is_json(serve_script, tmp_path, path, key
     await people.aclose()
 
 
-async def test_a_page_cannot_approve_a_call(serve_script, tmp_path, double, eventually):
+async def test_a_page_cannot_approve_a_call(serve_script, tmp_path, double):
     people = People(tmp_path / "people.sqlite")
     engine = ScriptedEngine([call("double", number=2), say("4")], model="tiny/scripted")
     served = await serve_script(engine, [with_approval(double, people)], people=people)
     chat = asyncio.create_task(served.chat(server_tools=["double"]))
-    await eventually(lambda: people.waited_for)
+    await until(lambda: people.waited_for)
     path = f"/v1/pending/{people.waited_for[0].id}"
     for headers in (REBOUND, FOREIGN, {"Content-Type": "text/plain"}):
         sent = {"Content-Type": "application/json"} | headers

@@ -13,6 +13,7 @@ from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.storage import Store
 from caesura.runtime.testing import call
 from caesura.scheduler.records import HttpRecord, parse
+from tests.kit.waiting import until
 
 CHAT = "/v1/chat/completions"
 
@@ -91,10 +92,7 @@ async def test_a_client_that_leaves(serve_script, recorder, hanging) -> None:
     asking.cancel()
     await served.http.close()
     await hanging.cancelled.wait()
-    for _ in range(3000):
-        if stored(recorder):
-            break
-        await asyncio.sleep(0.01)
+    await until(lambda: stored(recorder))
     (one,) = await told(recorder, served)
     assert (one.route, one.status, one.count) == (CHAT, 499, 1)
     assert one.answer.startswith("chatcmpl-")

@@ -12,7 +12,7 @@ from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.config.toolset import Toolset
 from caesura.tools.mcp import MCPServer
 from caesura.tools.services import Services
-from tests.tools.mcp.calls import until
+from tests.kit.waiting import until
 
 HOSTILE = Path(__file__).parents[2] / "tools" / "mcp" / "hostile.py"
 

@@ -23,6 +23,7 @@ from caesura.scheduler.messages import CallRule, TextFormat
 from caesura.scheduler.vllm_server import VllmServer
 from caesura.tools.people import People, with_approval
 from tests.kit.server import MODEL, counted
+from tests.kit.waiting import until
 from tests.runtime.server.said import HELLO, WEATHER
 
 
@@ -348,7 +349,7 @@ async def test_a_follow_up_belongs_to_its_asker(serve_script):
     assert await counted(served) == {("rendered", "unknown"): 1, ("spliced", "unchanged"): 1}
 
 
-async def test_silence_is_broken_by_pings(serve_script, hanging, eventually):
+async def test_silence_is_broken_by_pings(serve_script, hanging):
     script = [call("hang"), "Done."]
     served = await serve_script(script, [hanging.tool], keep_alive_seconds=0.02)
     fields = body(server_tools=["hang"], stream=True)
@@ -359,12 +360,12 @@ async def test_silence_is_broken_by_pings(serve_script, hanging, eventually):
         assert b"message_stop" in await response.read()
 
 
-async def test_a_stream_tells_what_waits_for_a_person(serve_script, tmp_path, double, eventually):
+async def test_a_stream_tells_what_waits_for_a_person(serve_script, tmp_path, double):
     people = People(tmp_path / "people.sqlite")
     script = [call("double", number=2), "It is 4."]
     served = await serve_script(script, [with_approval(double, people)], people=people)
     streaming = asyncio.create_task(stream(served, server_tools=["double"]))
-    await eventually(lambda: people.waited_for)
+    await until(lambda: people.waited_for)
     [waiting] = people.waited_for
     async with served.http.post(f"/v1/pending/{waiting.id}", json={"approve": True}) as response:
         assert response.status == 200

@@ -5,6 +5,7 @@ import pytest
 from caesura.runtime.errors import EngineFailed
 from caesura.runtime.testing import ScriptedEngine, call, calls, fail
 from caesura.scheduler.messages import CallRule, TextFormat
+from tests.kit.waiting import until
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "one", "schema": SCHEMA, "strict": True}}
@@ -162,7 +163,7 @@ async def test_a_script_keeps_to_the_rule_of_its_turn(serve_script, double):
     assert status == 500
 
 
-async def test_several_choices(serve_script, double, eventually):
+async def test_several_choices(serve_script, double):
     """Each choice has a session, a seed and calls of its own; the prompt counts once."""
     scripts = [[call("double", number=2), "Four."], ["Maybe five."]]
     engine = ScriptedEngine(sessions=scripts, model="m")
@@ -176,7 +177,7 @@ async def test_several_choices(serve_script, double, eventually):
     assert [one["name"] for one in first["caesura"]["calls"]] == ["double"]
     assert "caesura" not in second and "caesura" not in body
     assert [session.samplings[0].seed for session in engine.sessions] == [7, 8]
-    await eventually(lambda: not engine.open_sessions)
+    await until(lambda: not engine.open_sessions)
     # "Hello" is one scripted token, and the tool's result another; the call has three.
     assert body["usage"]["prompt_tokens"] == 1 + 1
     assert body["usage"]["completion_tokens"] == 3 + 1 + 2

@@ -18,6 +18,7 @@ from caesura.tools.people import People, PeopleSettings, make_ask_user, with_app
 from caesura.tools.registry import Registry
 from caesura.tools.tool import Tool, tool
 from tests.kit.server import MODEL
+from tests.kit.waiting import until
 
 ASKS = [call("ask_user", question="Which city?", options=["Oslo", "Rome"]), say("Done.")]
 
@@ -45,11 +46,8 @@ class Office:
         return asyncio.create_task(self.served.chat(server_tools=list(tools), **fields))
 
     async def opened(self, count: int = 1) -> dict[str, Any]:
-        for _ in range(30_000):
-            if len(self.people.waited_for) >= count:
-                return self.people.waited_for[-1].public()
-            await asyncio.sleep(0.002)
-        raise TimeoutError
+        await until(lambda: len(self.people.waited_for) >= count)
+        return self.people.waited_for[-1].public()
 
 
 def pay_tool(paid: list[int]) -> Tool:
@@ -285,26 +283,24 @@ async def test_streams_tell_of_their_own_questions_only(office: Any) -> None:
     assert len(sessions) == 2
 
 
-async def test_a_client_that_leaves_takes_its_question_with_it(
-    office: Any, eventually: Any
-) -> None:
+async def test_a_client_that_leaves_takes_its_question_with_it(office: Any) -> None:
     here = await office(ASKS)
     chat = here.chat("ask_user")
     item = await here.opened()
     chat.cancel()
-    await eventually(lambda: not here.people.waited_for)
+    await until(lambda: not here.people.waited_for)
     assert (await here.get(f"/v1/pending/{item['id']}"))[1]["state"] == "cancelled"
 
 
 async def test_a_restarted_server_finds_the_question_and_the_answer(
-    office: Any, serve_script: Any, eventually: Any
+    office: Any, serve_script: Any
 ) -> None:
     before = await office(ASKS)
     chat = before.chat("ask_user")
     item = await before.opened()
     await before.served.app.leave()  # as its runner does first when a signal has come
     chat.cancel()
-    await eventually(lambda: not before.people.waited_for)
+    await until(lambda: not before.people.waited_for)
     await before.people.aclose()
 
     after = await office(ASKS)
@@ -337,7 +333,7 @@ KEYED = ({}, {"Idempotency-Key": "f9"})
     ],
 )
 async def test_an_approval_that_outlives_a_server_belongs_to_its_asker(
-    office: Any, eventually: Any, first: Any, second: Any, same: bool
+    office: Any, first: Any, second: Any, same: bool
 ) -> None:
     paid: list[int] = []
     script = [call("pay", amount=5), say("Done.")]
@@ -352,7 +348,7 @@ async def test_an_approval_that_outlives_a_server_belongs_to_its_asker(
     item = await before.opened()
     await before.served.app.leave()
     chat.cancel()
-    await eventually(lambda: not before.people.waited_for)
+    await until(lambda: not before.people.waited_for)
     await before.people.aclose()
 
     after = await office(script, pay_tool(paid))

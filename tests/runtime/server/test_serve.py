@@ -14,6 +14,7 @@ from caesura.runtime.server.load.options import ServerOptions
 from caesura.runtime.testing import ScriptedEngine, call
 from caesura.tools.registry import Registry
 from tests.kit.server import settings
+from tests.kit.waiting import until
 
 FOREVER = 3600.0
 BODY = {"model": "scripted", "messages": [{"role": "user", "content": "x"}]}
@@ -60,7 +61,7 @@ async def test_serves_and_stops_at_a_signal(http):
         await http.get(f"{url}/models")
 
 
-async def test_work_under_way_is_finished(http, hanging, capsys, eventually):
+async def test_work_under_way_is_finished(http, hanging, capsys):
     serving = Serving(ScriptedEngine([call("hang"), "Done."]), [hanging.tool])
     asking = asyncio.create_task(serving.ask(http, server_tools=["hang"]))
     await hanging.started.wait()
@@ -72,7 +73,7 @@ async def test_work_under_way_is_finished(http, hanging, capsys, eventually):
         told += capsys.readouterr().err
         return "waiting for 1 requests under way, 3600 s at most" in told
 
-    await eventually(waits)
+    await until(waits)
     assert not serving.task.done()
     hanging.released.set()
     status, body = await asking
@@ -80,13 +81,13 @@ async def test_work_under_way_is_finished(http, hanging, capsys, eventually):
     await serving.over()
 
 
-async def test_work_is_broken_off_by_a_second_signal(http, hanging, capsys, eventually):
+async def test_work_is_broken_off_by_a_second_signal(http, hanging, capsys):
     engine = ScriptedEngine([call("hang")])
     serving = Serving(engine, [hanging.tool])
     asking = asyncio.create_task(serving.ask(http, server_tools=["hang"]))
     await hanging.started.wait()
     os.kill(os.getpid(), signal.SIGINT)
-    await eventually(lambda: "waiting for 1 requests" in capsys.readouterr().err)
+    await until(lambda: "waiting for 1 requests" in capsys.readouterr().err)
     os.kill(os.getpid(), signal.SIGINT)
     await serving.over()
     assert hanging.cancelled.is_set()
@@ -109,7 +110,7 @@ async def test_work_is_broken_off_when_its_time_is_over(http, hanging):
     assert (status, body["error"]["code"]) == (503, "server_shutting_down")
 
 
-async def test_url_is_printed(capsys, eventually):
+async def test_url_is_printed(capsys):
     printed = ""
 
     def said():
@@ -118,7 +119,7 @@ async def test_url_is_printed(capsys, eventually):
         return printed
 
     task = asyncio.create_task(serve(ScriptedEngine([]), Registry(), ServerOptions(port=0)))
-    await eventually(said)
+    await until(said)
     assert printed.startswith("http://127.0.0.1:") and printed.endswith("/v1\n")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -22,6 +22,7 @@ from caesura.tools.people import People, with_approval
 from caesura.tools.registry import Registry
 from caesura.tools.tool import Tool, tool
 from tests.kit.server import settings
+from tests.kit.waiting import until
 
 HELLO = [{"role": "user", "content": "Hello"}]
 
@@ -121,7 +122,7 @@ async def paying(tmp_path: Any) -> AsyncIterator[Paying]:
     await people.aclose()
 
 
-async def test_a_stream_goes_on_while_probes_tell_of_the_restart(serving, eventually):
+async def test_a_stream_goes_on_while_probes_tell_of_the_restart(serving):
     async def pace(event: Any) -> None:
         if not engine.begun.is_set():
             engine.die(EngineFailed("it was killed"))
@@ -138,7 +139,7 @@ async def test_a_stream_goes_on_while_probes_tell_of_the_restart(serving, eventu
     engine.go_on.set()
     status, body, _ = await asking
     assert (status, body["choices"][0]["message"]["content"]) == (200, "It goes on.")
-    await eventually(lambda: served.readiness.phase is Phase.READY)
+    await until(lambda: served.readiness.phase is Phase.READY)
     assert (await served.get("/ready"))[:2] == (200, {"status": "ready"})
     metrics = (await served.get("/metrics"))[1]
     assert "caesura_engine_restarts_total 1.0" in metrics
@@ -162,15 +163,13 @@ async def test_what_only_vllm_answers_is_told_when_to_come_back(serving):
     engine.go_on.set()
 
 
-async def test_an_engine_that_is_given_up_cancels_what_waits_for_a_person(
-    serving, paying, eventually
-):
+async def test_an_engine_that_is_given_up_cancels_what_waits_for_a_person(serving, paying):
     engine = Held([call("pay", amount=3), "Paid."])
     engine.fails = True
     engine.go_on.set()
     served = serving(engine, [paying.tool], people=paying.people)
     asking = served.ask("pay")
-    await eventually(lambda: paying.waits)
+    await until(lambda: paying.waits)
     engine.die()
     status, body, _ = await asking
     assert (status, body["error"]["code"]) == (503, "engine_failed")
@@ -181,17 +180,15 @@ async def test_an_engine_that_is_given_up_cancels_what_waits_for_a_person(
     assert paying.paid == []
 
 
-async def test_a_call_that_is_approved_while_the_engine_restarts_waits_for_it(
-    serving, paying, eventually
-):
+async def test_a_call_that_is_approved_while_the_engine_restarts_waits_for_it(serving, paying):
     engine = Held([call("pay", amount=3), "Paid."])
     served = serving(engine, [paying.tool], people=paying.people)
     asking = served.ask("pay")
-    await eventually(lambda: paying.waits)
+    await until(lambda: paying.waits)
     engine.die()
     await engine.begun.wait()
     await paying.people.decide(paying.people.waited_for[0].id, True)
-    await eventually(lambda: not paying.waits)
+    await until(lambda: not paying.waits)
     assert paying.paid == []
     engine.go_on.set()
     status, body, _ = await asking
@@ -209,12 +206,12 @@ async def test_without_restarts_the_server_ends_with_the_reason(serving):
     assert not engine.begun.is_set()
 
 
-async def test_a_signal_ends_new_work_before_the_port_is_closed(serving, hanging, eventually):
+async def test_a_signal_ends_new_work_before_the_port_is_closed(serving, hanging):
     served = serving(ScriptedEngine([call("hang"), "Done."]), [hanging.tool], drain_delay=3600.0)
     asking = served.ask("hang")
     await hanging.started.wait()
     os.kill(os.getpid(), signal.SIGTERM)
-    await eventually(lambda: served.readiness.draining)
+    await until(lambda: served.readiness.draining)
     assert (await served.get("/health"))[0] == 200
     status, body, _ = await served.get("/ready")
     assert (status, body["status"]) == (503, "draining")
@@ -227,11 +224,11 @@ async def test_a_signal_ends_new_work_before_the_port_is_closed(serving, hanging
     await asyncio.wait_for(served.task, 60)
 
 
-async def test_the_end_does_not_wait_for_people_and_keeps_their_items(serving, paying, eventually):
+async def test_the_end_does_not_wait_for_people_and_keeps_their_items(serving, paying):
     engine = ScriptedEngine([call("pay", amount=3)])
     served = serving(engine, [paying.tool], people=paying.people, shutdown_timeout=3600.0)
     asking = served.ask("pay")
-    await eventually(lambda: paying.waits)
+    await until(lambda: paying.waits)
     os.kill(os.getpid(), signal.SIGTERM)
     status, body, retry = await asking
     assert (status, body["error"]["code"], retry) == (503, "server_shutting_down", "1")

@@ -8,6 +8,7 @@ import pytest
 from caesura.runtime.testing import call, say
 from caesura.tools import tool
 from caesura.tools.context import current
+from tests.kit.waiting import until
 
 
 class Keeper:
@@ -62,16 +63,16 @@ async def test_another_conversation_has_another_digest(serve_script, keeper):
     assert len(set(keeper.conversations)) == 2
 
 
-async def test_a_client_that_leaves(serve_script, keeper, eventually):
+async def test_a_client_that_leaves(serve_script, keeper):
     served = await serve_script([call("keep", hang=True)], [keeper.tool])
     body = served.body(server_tools=["keep"], stream=True)
     asked = asyncio.create_task(served.http.post("/v1/chat/completions", json=body))
-    await eventually(lambda: keeper.kept)
+    await until(lambda: keeper.kept)
     asked.cancel()
     await asyncio.wait([asked])
     if not asked.cancelled():
         asked.result().close()
-    await eventually(lambda: keeper.closed == keeper.kept)
+    await until(lambda: keeper.closed == keeper.kept)
 
 
 async def test_results_are_cut_to_the_models_context(serve_script):

@@ -21,6 +21,7 @@ from caesura.runtime.server import trace
 from caesura.runtime.testing import call, say
 from caesura.tools.artifacts import ArtifactStore
 from tests.kit.server import Served
+from tests.kit.waiting import until
 
 DATA_ROUTES = ("", "/live", "/live/events", "/live/export", "/live/perfetto")
 PAGE_ROUTES = ("/ui/", "/ui/ui.js", "/ui/ui.css")
@@ -37,11 +38,7 @@ def step(number: int, **more: Any) -> dict[str, Any]:
 
 
 async def written(recorder: Recorder, count: int) -> None:
-    for _ in range(30_000):
-        if recorder.written >= count:
-            return
-        await asyncio.sleep(0.002)
-    raise TimeoutError
+    await until(lambda: recorder.written >= count)
 
 
 async def get(served: Served, path: str, **options: Any) -> Any:
@@ -302,15 +299,13 @@ async def test_silence_is_filled_with_comments(serve_script: Any, recorder: Reco
         assert await response.content.readline() == b": keep-alive\n"
 
 
-async def test_a_client_that_leaves_is_forgotten(
-    serve_script: Any, recorder: Recorder, eventually: Any
-) -> None:
+async def test_a_client_that_leaves_is_forgotten(serve_script: Any, recorder: Recorder) -> None:
     served = await serve_script([], recorder=recorder)
     async with watching(served, "live/events") as watcher:
         recorder.add([step(0)])
         await watcher.until(1)
         assert len(recorder._subscriptions) == 1
-    await eventually(lambda: not recorder._subscriptions)
+    await until(lambda: not recorder._subscriptions)
 
 
 async def test_watchers_do_not_keep_a_server_from_ending(

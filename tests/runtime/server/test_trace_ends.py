@@ -22,6 +22,7 @@ from caesura.runtime.server.app import ServerParts
 from caesura.runtime.server.load.options import ServerOptions
 from caesura.runtime.testing import ScriptedEngine
 from caesura.tools.registry import Registry
+from tests.kit.waiting import until
 
 FOREVER = 3600.0
 
@@ -120,10 +121,10 @@ async def test_who_watches_another_s_recording_does_not_keep_a_server_from_endin
 
 
 async def test_a_download_that_nobody_reads_is_broken_off_by_a_second_signal(
-    recorder: Recorder, eventually: Any
+    recorder: Recorder,
 ) -> None:
     recorder.add([{"kind": "steps", "fill": os.urandom(250_000).hex()} for _ in range(40)])
-    await eventually(lambda: recorder.written == 40)
+    await until(lambda: recorder.written == 40)
     url = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
         serve(

@@ -9,6 +9,7 @@ from caesura.runtime.errors import EngineFailed
 from caesura.runtime.server.load.gate import QueueBound
 from caesura.runtime.supervision import Readiness, RecordedRestarts
 from caesura.runtime.testing import ScriptedEngine
+from tests.kit.waiting import until
 
 
 class Taken:
@@ -65,13 +66,13 @@ def test_a_hung_engine_died_when_it_fell_silent() -> None:
     assert [(each["at"], each["seconds"]) for each in taken.entries] == [(70.0, None), (70.0, 35.0)]
 
 
-async def test_caesura_serve_records_the_restarts_of_its_engine(eventually: Any) -> None:
+async def test_caesura_serve_records_the_restarts_of_its_engine() -> None:
     engine, taken, readiness = ScriptedEngine(), Taken(), Readiness(Times(*range(100)))
     recorder: Any = taken
     supervisor = supervisor_of(engine, None, readiness, LifetimeOptions(), QueueBound(), recorder)
     watching = asyncio.ensure_future(supervisor.run())
     engine.die(EngineFailed("it was killed"))
-    await eventually(lambda: len(taken.entries) == 2)
+    await until(lambda: len(taken.entries) == 2)
     down, entry = taken.entries
     assert (down["state"], down["at"]) == ("down", entry["at"])
     assert (entry["kind"], entry["why"], entry["attempts"]) == ("restart", "it was killed", 1)

@@ -17,6 +17,7 @@ from caesura.runtime.supervision import (
 )
 from caesura.runtime.testing import ScriptedEngine
 from caesura.scheduler.messages import SessionSpec
+from tests.kit.waiting import until
 
 RULES = RestartRules(first_seconds=1.0, ceiling_seconds=8.0, most_deaths=4, window_seconds=1000.0)
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -81,30 +82,30 @@ class Failing(ScriptedEngine):
         raise EngineFailed("no memory is free")
 
 
-async def test_a_dead_engine_is_started_again(supervised, eventually):
+async def test_a_dead_engine_is_started_again(supervised):
     watched = supervised(ScriptedEngine())
     watched.dies()
-    await eventually(lambda: watched.supervisor.restarts == 1)
+    await until(lambda: watched.supervisor.restarts == 1)
     assert watched.engine.restarts == 1
     assert watched.told == [("died", "it was killed"), ("restarted", "it was killed")]
     assert (watched.readiness.phase, watched.readiness.not_ready) == (Phase.READY, None)
     assert watched.readiness.reason == "it was killed"
 
 
-async def test_a_session_goes_on_after_the_restart(supervised, eventually):
+async def test_a_session_goes_on_after_the_restart(supervised):
     async def pace(event):
         if not watched.engine.restarts:
             watched.dies()
 
     watched = supervised(ScriptedEngine(["It goes on."], pace=pace))
-    await eventually(lambda: watched.engine.revival.supervised)
+    await until(lambda: watched.engine.revival.supervised)
     session = watched.engine.open(SessionSpec())
     texts = [getattr(event, "text", "") async for event in session.turn(HELLO)]
     assert "".join(texts) == "It goes on."
     assert watched.supervisor.restarts == 1
 
 
-async def test_what_follows_a_restart_comes_before_the_server_is_ready(supervised, eventually):
+async def test_what_follows_a_restart_comes_before_the_server_is_ready(supervised):
     seen = []
 
     async def follow():
@@ -112,7 +113,7 @@ async def test_what_follows_a_restart_comes_before_the_server_is_ready(supervise
 
     watched = supervised(ScriptedEngine(), after_restart=[follow])
     watched.dies()
-    await eventually(lambda: watched.supervisor.restarts == 1)
+    await until(lambda: watched.supervisor.restarts == 1)
     assert seen == [Phase.RESTARTING]
 
 
@@ -129,9 +130,9 @@ async def test_a_crash_loop_is_given_up(supervised):
         await until_alive(watched.engine)
 
 
-async def test_sessions_that_wait_fail_once_it_is_given_up(supervised, eventually):
+async def test_sessions_that_wait_fail_once_it_is_given_up(supervised):
     watched = supervised(Failing())
-    await eventually(lambda: watched.engine.revival.supervised)
+    await until(lambda: watched.engine.revival.supervised)
     watched.dies()
     with pytest.raises(EngineLost, match="crash loop"):
         await watched.engine.revived(EngineFailed("it was killed"))
@@ -145,7 +146,7 @@ async def test_without_restarts_the_first_death_is_the_last(supervised):
     assert watched.engine.restarts == 0
 
 
-async def test_a_hung_engine_is_started_again(supervised, eventually):
+async def test_a_hung_engine_is_started_again(supervised):
     asked = []
 
     async def ask():
@@ -155,21 +156,21 @@ async def test_a_hung_engine_is_started_again(supervised, eventually):
         await asyncio.Event().wait()
 
     watched = supervised(ScriptedEngine(), timeout_seconds=0.02, ask=ask)
-    await eventually(lambda: watched.supervisor.restarts == 1)
+    await until(lambda: watched.supervisor.restarts == 1)
     assert watched.told[0] == ("hung", "the engine's process has not answered for 0.02 s")
     assert watched.supervisor.deaths["hung"] == 1
 
 
-async def test_nothing_is_asked_with_a_time_out_of_0(supervised, eventually):
+async def test_nothing_is_asked_with_a_time_out_of_0(supervised):
     async def ask():
         raise AssertionError
 
     watched = supervised(ScriptedEngine(), timeout_seconds=0, ask=ask)
-    await eventually(lambda: len(watched.time.slept) > 100)
+    await until(lambda: len(watched.time.slept) > 100)
     assert watched.supervisor.deaths["hung"] == 0
 
 
-async def test_the_time_to_retry_is_what_the_last_start_took(supervised, eventually):
+async def test_the_time_to_retry_is_what_the_last_start_took(supervised):
     class Slow(ScriptedEngine):
         async def restart(self):
             watched.time.now += 20.0
@@ -180,7 +181,7 @@ async def test_the_time_to_retry_is_what_the_last_start_took(supervised, eventua
     watched = supervised(Slow())
     watched.readiness.start_seconds = 42.5
     watched.dies()
-    await eventually(lambda: watched.supervisor.restarts == 1)
+    await until(lambda: watched.supervisor.restarts == 1)
     assert [each.retry_seconds for each in waited] == [23]
     assert watched.readiness.start_seconds == 20.0
 

@@ -26,6 +26,7 @@ from caesura.tools.mcp import MCPServer
 from caesura.tools.net import HttpClient, Outgoing
 from caesura.tools.registry import Registry
 from tests.kit.spans import Spans, facts
+from tests.kit.waiting import until
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"
@@ -96,13 +97,13 @@ async def test_a_bad_context_begins_a_new_trace(spans: Spans, traceparent: str) 
 
 
 async def test_a_client_that_leaves_ends_every_span(
-    spans: Spans, serve_script: Callable[..., Any], eventually: Callable[..., Any], hanging: Any
+    spans: Spans, serve_script: Callable[..., Any], hanging: Any
 ) -> None:
     served = await serve_script([call("hang")], [hanging.tool], tracing=spans.processor)
     asking = asyncio.create_task(served.chat(server_tools=["hang"]))
     await hanging.started.wait()
     asking.cancel()
-    await eventually(lambda: spans.named("invoke_agent"))
+    await until(lambda: spans.named("invoke_agent"))
     for name in ("execute_tool hang", "invoke_agent"):
         assert spans.one(name).status.status_code is StatusCode.ERROR
         assert facts(spans.one(name))["error.type"] == "cancelled"

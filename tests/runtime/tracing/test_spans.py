@@ -24,6 +24,7 @@ from caesura.tools.context import current
 from caesura.tools.errors import ToolError
 from caesura.tools.result import Output
 from tests.kit.spans import Spans, facts
+from tests.kit.waiting import until
 
 
 @tool
@@ -259,7 +260,7 @@ async def test_a_cut_answer_is_no_error(spans: Spans) -> None:
     assert error_of(spans.one("invoke_agent")) is None
 
 
-async def test_cancelling_a_run_ends_every_span(spans: Spans, eventually: Any) -> None:
+async def test_cancelling_a_run_ends_every_span(spans: Spans) -> None:
     entered = asyncio.Event()
 
     @tool
@@ -272,7 +273,7 @@ async def test_cancelling_a_run_ends_every_span(spans: Spans, eventually: Any) -
     script = [calls(call("hang"), call("double", n=1))]
     run = asyncio.create_task(agent(spans, script, [hang, double]).run("Go."))
     await entered.wait()
-    await eventually(lambda: spans.named("chat") and spans.named("execute_tool double"))
+    await until(lambda: spans.named("chat") and spans.named("execute_tool double"))
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run

@@ -14,6 +14,7 @@ from caesura.tools.people import people_of
 from caesura.tools.result import ToolCall
 from caesura.tools.services import Services, SetupError, ToolSettings, require
 from caesura.tools.tool import Tool
+from tests.kit.waiting import until
 
 
 @pytest.fixture
@@ -147,7 +148,7 @@ async def test_one_that_must_start_and_does_not_ends_the_others(services):
     assert log == ["start a", "start b", "close a"]
 
 
-async def test_a_start_that_is_cancelled_ends_what_had_started(services, eventually):
+async def test_a_start_that_is_cancelled_ends_what_had_started(services):
     log: list[str] = []
     slow = Source("b", log)
 
@@ -158,7 +159,7 @@ async def test_a_start_that_is_cancelled_ends_what_had_started(services, eventua
 
     slow.start = never
     start = asyncio.ensure_future(Toolset(services, sources=[Source("a", log), slow]).start())
-    await eventually(lambda: "start b" in log)
+    await until(lambda: "start b" in log)
     start.cancel()
     await asyncio.wait([start])
     assert start.cancelled()

@@ -14,6 +14,7 @@ from caesura.tools import Dispatcher, Registry, Tool, ToolCall, tool
 from caesura.tools.context import current
 from caesura.tools.worker import Worker, WorkerPool
 from tests.kit.processes import nothing_left, started
+from tests.kit.waiting import until
 from tests.tools.working import HERE, MODULE
 
 pytestmark = pytest.mark.timeout(120)
@@ -90,11 +91,7 @@ class Busy:
         return work
 
     async def all_begun(self) -> None:
-        for _ in range(6000):
-            if len(self.begun) == len(self.tools):
-                return
-            await asyncio.sleep(0.01)
-        raise TimeoutError(f"only {self.begun} have begun")
+        await until(lambda: len(self.begun) == len(self.tools))
 
     async def aclose(self) -> None:
         self.release.set()

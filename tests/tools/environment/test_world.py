@@ -1,5 +1,4 @@
 import asyncio
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from caesura.tools.context import ToolRun
 from caesura.tools.environment import tool as tool_module
 from tests.kit.processes import gone, started
+from tests.kit.waiting import until
 from tests.tools.environment.playing import FROZEN_LAKE, Player, opened, processes
 
 pytestmark = pytest.mark.timeout(120)
@@ -26,8 +26,7 @@ def odd_worlds(monkeypatch):
 
 
 async def it_hangs(directory: Path) -> None:
-    while "hangs" not in os.listdir(directory):  # noqa: ASYNC110, PTH208
-        await asyncio.sleep(0.01)
+    await until((directory / "hangs").exists)
 
 
 def pid_in(text: str) -> int:

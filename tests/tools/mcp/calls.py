@@ -1,11 +1,7 @@
 """Calling a server's tools as a model does, and waiting for what must come."""
 
-import asyncio
-import inspect
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from caesura.tools.dispatcher import Dispatcher
 from caesura.tools.mcp import MCPServer
@@ -26,15 +22,3 @@ class Caller:
     async def __call__(self, name: str, /, **arguments: object) -> ToolResult:
         async with Dispatcher(Registry(self.server.tools)) as dispatcher:
             return await dispatcher.run(ToolCall("call", name, json.dumps(arguments)))
-
-
-async def until(get: Callable[[], Any], holds: Callable[[Any], bool]) -> None:
-    """Wait until what `get` gives, or what its coroutine returns, `holds`."""
-    async with asyncio.timeout(WAIT_SECONDS):
-        while True:
-            value = get()
-            if inspect.isawaitable(value):
-                value = await value
-            if holds(value):
-                return
-            await asyncio.sleep(0.05)

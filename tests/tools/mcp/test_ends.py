@@ -11,7 +11,8 @@ from caesura.tools.mcp import server as module
 from caesura.tools.mcp.screen import Heard, _Screened
 from caesura.tools.mcp.settings import ServerSettings
 from caesura.tools.schema.arguments import ArgumentsError
-from tests.tools.mcp.calls import Caller, until
+from tests.kit.waiting import until
+from tests.tools.mcp.calls import Caller
 
 
 async def test_a_start_while_it_is_being_closed_waits_and_starts_it(hostile):
@@ -52,7 +53,7 @@ async def test_who_does_not_watch_any_more_is_not_called(hostile):
         server.watch(lambda: seen.append("other"))
         stop()
         await Caller(server)("learn", tool="second nature")
-        await until(lambda: seen, bool)
+        await until(lambda: seen)
         assert seen == ["other"]
 
 

@@ -11,7 +11,8 @@ from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.mcp import MCPServer
 from caesura.tools.services import SetupError
 from tests.kit.processes import gone, nothing_left
-from tests.tools.mcp.calls import HERE, Caller, until
+from tests.kit.waiting import until
+from tests.tools.mcp.calls import HERE, Caller
 from tests.tools.mcp.hostile import NAMES
 
 MAX_BYTES = 500_000
@@ -160,10 +161,10 @@ async def test_a_call_that_takes_too_long_ends_nothing_else(hostile):
                 pids.add(result.content)
             return result.error is None
 
-        await until(answered, bool)
+        await until(answered)
         assert (await call("never")).error == "timeout"
         await asyncio.sleep(1.0)
-        await until(answered, bool)
+        await until(answered)
         assert len(pids) == 1
 
 

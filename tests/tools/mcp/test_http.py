@@ -16,7 +16,8 @@ from caesura.tools.mcp import MCPServer
 from caesura.tools.registry import Registry
 from caesura.tools.result import ToolCall
 from caesura.tools.services import SetupError
-from tests.tools.mcp.calls import HERE, PNG, Caller, until
+from tests.kit.waiting import until
+from tests.tools.mcp.calls import HERE, PNG, Caller
 
 MAX_BYTES = 100_000
 
@@ -52,7 +53,7 @@ async def test_the_librarys_own_server(tmp_path, monkeypatch):
     server = MCPServer("web", url=url, artifacts=store, required=False, restarts=1000)
     async with running(port) as process, server:
         call = Caller(server)
-        await until(lambda: server.tools, bool)
+        await until(lambda: server.tools)
         assert (await call("add", a=1, b=2)).content == "3"
         picture, _ = (await call("picture")).artifacts
         assert picture.path.read_bytes() == PNG

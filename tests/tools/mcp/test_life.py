@@ -12,7 +12,8 @@ import pytest
 from caesura.tools.mcp import MCPServer
 from caesura.tools.services import SetupError
 from tests.kit.processes import gone, lives, nothing_left
-from tests.tools.mcp.calls import HERE, Caller, until
+from tests.kit.waiting import until
+from tests.tools.mcp.calls import HERE, Caller
 
 
 async def test_the_server_sees_none_of_our_keys(monkeypatch, hostile):

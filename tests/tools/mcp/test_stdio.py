@@ -11,7 +11,8 @@ from caesura.tools.dispatcher import Dispatcher
 from caesura.tools.mcp import MCPServer
 from caesura.tools.registry import Registry
 from caesura.tools.result import ToolCall
-from tests.tools.mcp.calls import HERE, PNG, Caller, until
+from tests.kit.waiting import until
+from tests.tools.mcp.calls import HERE, PNG, Caller
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from caesura.tools.people import Pending, People
 from caesura.tools.registry import Registry
 from caesura.tools.result import ToolCall, ToolResult
 from caesura.tools.tool import Tool
+from tests.kit.waiting import until
 
 SAID = "digest of what was said"
 
@@ -50,8 +51,5 @@ class Asking:
 
     async def opened(self, people: People, count: int = 1) -> Pending:
         """Wait until so many items are open; the latest."""
-        for _ in range(30_000):
-            if len(people.waited_for) >= count:
-                return people.waited_for[-1]
-            await asyncio.sleep(0.002)
-        raise TimeoutError
+        await until(lambda: len(people.waited_for) >= count)
+        return people.waited_for[-1]

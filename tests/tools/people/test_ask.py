@@ -20,6 +20,7 @@ from caesura.tools.people import (
 )
 from caesura.tools.people.pending import MAX_ANSWER_CHARACTERS, MAX_QUESTION_CHARACTERS
 from caesura.tools.services import SetupError
+from tests.kit.waiting import until
 from tests.tools.people.asking import SAID
 
 LONG = MAX_QUESTION_CHARACTERS + 1
@@ -261,7 +262,7 @@ async def test_a_callback_is_held_to_the_same_bounds(asking: Any, said: str) -> 
     assert "the question failed" in result.content
 
 
-async def test_a_callback_is_broken_off_when_another_answers(asking: Any, eventually: Any) -> None:
+async def test_a_callback_is_broken_off_when_another_answers(asking: Any) -> None:
     cancelled = asyncio.Event()
 
     async def slow(item: Pending) -> str:
@@ -276,7 +277,7 @@ async def test_a_callback_is_broken_off_when_another_answers(asking: Any, eventu
     task = asking.call(asking.session(make_ask_user(people)), "ask_user", question="Q?")
     await people.answer((await asking.opened(people)).id, "faster")
     assert (await task).content == "faster"
-    await eventually(cancelled.is_set)
+    await until(cancelled.is_set)
 
 
 async def test_a_watcher_sees_every_change(asking: Any) -> None:

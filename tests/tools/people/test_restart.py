@@ -273,7 +273,7 @@ async def test_what_still_waits_fails_when_all_is_put_away(asking: Any) -> None:
     assert "are closed" in (await task).content
 
 
-async def test_deadlines_go_on_over_a_restart(asking: Any, eventually: Any) -> None:
+async def test_deadlines_go_on_over_a_restart(asking: Any) -> None:
     now = 1000.0
     people = asking.people(clock=lambda: now)
     session = asking.session(make_ask_user(people), conversation=SAID)

@@ -4,6 +4,7 @@ import pytest
 
 from caesura.tools.worker import WorkerDied, WorkerPool
 from tests.kit.processes import gone, lives, nothing_left
+from tests.kit.waiting import until
 from tests.tools.working import HERE, MODULE
 
 pytestmark = pytest.mark.timeout(120)
@@ -21,14 +22,6 @@ async def make_pool():
         yield make
         for pool in pools:
             await pool.aclose()
-
-
-async def until(condition) -> bool:
-    for _ in range(6000):
-        if condition():
-            return True
-        await asyncio.sleep(0.01)
-    return False
 
 
 async def test_workers_start_when_they_are_needed(make_pool):

@@ -12,6 +12,7 @@ from caesura.runtime.errors import UsageError
 from caesura.runtime.server.keys.key import Key
 from caesura.runtime.testing import call
 from caesura.tools.people import People, with_approval
+from tests.kit.waiting import until
 
 CHAT = "/v1/chat/completions"
 ANN = {"Authorization": "Bearer ann-secret"}
@@ -27,7 +28,7 @@ def of_items(path) -> list[dict]:
 
 @pytest.mark.parametrize("content", [False, True])
 async def test_a_call_that_a_person_decides_leaves_its_story(
-    serve_script, double, tmp_path, eventually, content
+    serve_script, double, tmp_path, content
 ):
     people = People(tmp_path / "people.sqlite")
     log = AuditLog(tmp_path / "audit.jsonl", content=content)
@@ -43,13 +44,13 @@ async def test_a_call_that_a_person_decides_leaves_its_story(
 
     for approve, decision in ((True, "approved"), (False, "denied")):
         asking = asyncio.create_task(ask())
-        await eventually(lambda: people.waited_for)
+        await until(lambda: people.waited_for)
         path = f"/v1/pending/{people.waited_for[0].id}"
         async with served.http.post(path, json={"approve": approve}, headers=ANN) as response:
             assert response.status == 200
         answer = await asking
         count = 2 if approve else 4  # each was asked and decided
-        await eventually(lambda: len(of_items(log.path)) == count)  # noqa: B023
+        await until(lambda: len(of_items(log.path)) == count)  # noqa: B023
         asked, told = (
             next(e for e in entries(log.path) if e["event"] == event and e["response"] == answer)
             for event in ("asked", decision)

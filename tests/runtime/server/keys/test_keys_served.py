@@ -8,6 +8,7 @@ from caesura.runtime.testing import ScriptedEngine, call
 from caesura.scheduler.vllm_server import VllmServer
 from caesura.tools.people import People, with_approval
 from tests.kit.server import MODEL, Behind
+from tests.kit.waiting import until
 
 ANN, BOB = ({"Authorization": f"Bearer {each}"} for each in ("ann", "bob"))
 CHAT = "/v1/chat/completions"
@@ -40,7 +41,7 @@ async def test_tokens_of_an_answer_are_counted(serve_script):
     assert statuses == [200, 429]
 
 
-async def test_requests_in_flight_are_counted_until_they_end(serve_script, hanging, eventually):
+async def test_requests_in_flight_are_counted_until_they_end(serve_script, hanging):
     served = await serve_script(
         [call("hang"), "Done.", "Hi."], [hanging.tool], api_key=[Key("ann", in_flight=1)]
     )
@@ -123,9 +124,7 @@ async def test_tokens_of_what_vllm_answers_are_counted(serve_script):
     assert statuses == [200, 429]
 
 
-async def test_a_key_decides_under_its_own_name_or_digest(
-    serve_script, double, tmp_path, eventually
-):
+async def test_a_key_decides_under_its_own_name_or_digest(serve_script, double, tmp_path):
     people = People(tmp_path / "people.sqlite")
     keys = [Key("ann", "Ann"), Key("bob")]
     script = [call("double", number=2), "Four.", call("double", number=2), "Four."]
@@ -139,7 +138,7 @@ async def test_a_key_decides_under_its_own_name_or_digest(
 
     for headers, who in ((ANN, "Ann"), (BOB, Key("bob").who)):
         asking = asyncio.create_task(ask(headers))
-        await eventually(lambda: people.waited_for)
+        await until(lambda: people.waited_for)
         path = f"/v1/pending/{people.waited_for[0].id}"
         said = {"approve": True, "who": "Mallory"}
         async with served.http.post(path, json=said, headers=headers) as response:

@@ -17,6 +17,7 @@ from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People, make_ask_user, with_approval
 from caesura.tools.result import Output
 from tests.kit.server import MODEL, Served
+from tests.kit.waiting import until
 
 KEYS = [
     Key("ann-secret", "ann"),
@@ -257,9 +258,7 @@ async def test_the_same_idempotency_key_of_another_key_is_another_run(serve_scri
         return await ask(served, headers, "POST", "/v1/chat/completions", body)
 
     asking = [asyncio.create_task(chat(who)) for who in (ANN, BOB)]
-    async with asyncio.timeout(20):
-        while len(ran) < 2:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+    await until(lambda: len(ran) == 2)
     waits.set()
     answers = await asyncio.gather(*asking)
     assert [status for status, _ in answers] == [200, 200]
@@ -267,7 +266,7 @@ async def test_the_same_idempotency_key_of_another_key_is_another_run(serve_scri
 
 
 @pytest.fixture
-async def waiting(serve_script: Any, double: Any, eventually: Any) -> Any:
+async def waiting(serve_script: Any, double: Any) -> Any:
     """A server on which a call of Ann's waits for an approval; its item, and Ann's answer."""
     people = People()
     script = [call("double", number=4), say("8.")]
@@ -275,7 +274,7 @@ async def waiting(serve_script: Any, double: Any, eventually: Any) -> Any:
     served = await serve_script(script, tools, api_key=KEYS, people=people)
     body = served.body(server_tools=["double"])
     asking = asyncio.create_task(ask(served, ANN, "POST", "/v1/chat/completions", body))
-    await eventually(lambda: people.waited_for)
+    await until(lambda: people.waited_for)
     yield served, people.waited_for[0].id, asking
     asking.cancel()
     await people.aclose()
@@ -339,9 +338,7 @@ async def test_events_tell_a_client_of_its_own_questions_only(waiting: Any) -> N
     assert await bob == []
 
 
-async def test_a_question_in_the_same_words_is_another_keys_own(
-    serve_script: Any, eventually: Any
-) -> None:
+async def test_a_question_in_the_same_words_is_another_keys_own(serve_script: Any) -> None:
     """Without `user` and `Idempotency-Key` clients are told apart by their keys alone."""
     people = People()
     asks = [call("ask_user", question="Which city?"), say("Done.")]
@@ -352,7 +349,7 @@ async def test_a_question_in_the_same_words_is_another_keys_own(
         asyncio.create_task(ask(served, who, "POST", "/v1/chat/completions", body))
         for who in (ANN, ANN, BOB)
     ]
-    await eventually(lambda: len(served.engine.sessions) == 3 and len(people.waited_for) == 2)
+    await until(lambda: len(served.engine.sessions) == 3 and len(people.waited_for) == 2)
     for who, city in ((ANN, "Oslo"), (BOB, "Rome")):
         [item] = (await ask(served, who, "GET", "/v1/pending"))[1]["data"]
         await ask(served, who, "POST", f"/v1/pending/{item['id']}", {"answer": city})

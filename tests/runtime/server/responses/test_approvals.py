@@ -12,6 +12,7 @@ from caesura.runtime.server.responses import runs
 from caesura.runtime.testing import call, calls, say
 from caesura.tools.people import People, with_approval
 from tests.kit.server import MODEL
+from tests.kit.waiting import until
 
 MCP: Any = {"type": "mcp", "server_label": "caesura", "allowed_tools": ["double"]}
 
@@ -162,11 +163,12 @@ async def test_a_hidden_tool_waits_within_its_response(asking: Any) -> None:
     request = asyncio.create_task(
         post(served, input="Double 4.", tools=[], server_tools=["double"])
     )
-    data: list[Any] = []
-    while not data:
-        await asyncio.sleep(0.01)
+
+    async def pending() -> Any:
         async with served.http.get("/v1/pending") as response:
-            data = (await response.json())["data"]
+            return (await response.json())["data"]
+
+    data = await until(pending)
     async with served.http.post(f"/v1/pending/{data[0]['id']}", json={"approve": True}):
         pass
     _, body = await request
@@ -174,7 +176,7 @@ async def test_a_hidden_tool_waits_within_its_response(asking: Any) -> None:
 
 
 async def test_a_run_that_reached_its_limit_while_it_waited_is_gone(
-    serve_script: Any, double: Any, eventually: Any
+    serve_script: Any, double: Any
 ) -> None:
     people = People()
     tools = [with_approval(double, people)]
@@ -184,20 +186,20 @@ async def test_a_run_that_reached_its_limit_while_it_waited_is_gone(
         status, first = await post(served, input="Double 4.")
         if status == 200 and kinds(first)[-1:] == ["mcp_approval_request"]:
             break  # on a busy machine the time may be over before the approval is asked for
-    await eventually(lambda: served.engine.open_sessions == 0)
+    await until(lambda: served.engine.open_sessions == 0)
     status, body = await post(served, input=[decision(first)], previous_response_id=first["id"])
     assert (status, body["error"]["code"]) == (400, "approval_not_pending")
     await people.aclose()
 
 
 async def test_the_run_that_waits_longest_makes_room(
-    asking: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+    asking: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runs, "MAX_PARKED", 1)
     served = await asking([call("double", number=1), call("double", number=2), say("4.")])
     _, first = await post(served, input="Double 1.")
     _, second = await post(served, input="Double 2.")
-    await eventually(lambda: served.engine.open_sessions == 1)
+    await until(lambda: served.engine.open_sessions == 1)
     status, _ = await post(served, input=[decision(first)], previous_response_id=first["id"])
     assert status == 400
     _, last = await post(served, input=[decision(second)], previous_response_id=second["id"])

@@ -13,6 +13,7 @@ from caesura.runtime.errors import ContextOverflow
 from caesura.runtime.server.responses.store import SqliteResponses, Stored
 from caesura.runtime.testing import ScriptedEngine, call, calls, fail, say, think
 from tests.kit.server import MODEL
+from tests.kit.waiting import until
 from tests.runtime.server.responses.asking import TOOL, events, parsed, post
 
 MCP: Any = {"type": "mcp", "server_label": "caesura", "allowed_tools": ["double"]}
@@ -302,7 +303,7 @@ async def test_events_of_a_run_under_way_are_only_kept_with_background(
 
 
 async def test_a_background_response_goes_on_when_its_client_leaves(
-    serve_script: Any, hanging: Any, eventually: Any
+    serve_script: Any, hanging: Any
 ) -> None:
     served = await serve_script([call("hang"), say("Done.")], [hanging.tool])
     body = {"model": MODEL, "input": "x", "background": True, "stream": True}
@@ -312,21 +313,19 @@ async def test_a_background_response_goes_on_when_its_client_leaves(
         data = json.loads((await left.content.readline()).removeprefix(b"data: "))
         await hanging.started.wait()
     hanging.released.set()
-    await eventually(lambda: served.engine.open_sessions == 0)
+    await until(lambda: served.engine.open_sessions == 0)
     made = await served.openai.responses.retrieve(data["response"]["id"])
     assert made.output_text == "Done."
 
 
-async def test_a_client_that_leaves_frees_its_response(
-    serve_script: Any, hanging: Any, eventually: Any
-) -> None:
+async def test_a_client_that_leaves_frees_its_response(serve_script: Any, hanging: Any) -> None:
     served = await serve_script([call("hang")], [hanging.tool])
     request = asyncio.create_task(post(served, server_tools=["hang"]))
     await hanging.started.wait()
     request.cancel()
     await hanging.cancelled.wait()
-    await eventually(lambda: served.engine.open_sessions == 0)
-    await eventually(lambda: served.app.completions == 0)
+    await until(lambda: served.engine.open_sessions == 0)
+    await until(lambda: served.app.completions == 0)
 
 
 async def test_a_background_response_is_cancelled(serve_script: Any, hanging: Any) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from caesura.runtime.testing import ScriptedEngine, call, fail, say
 from tests.kit.server import MODEL
+from tests.kit.waiting import until
 
 LAST = ("response.completed", "response.incomplete", "response.failed", "error")
 
@@ -119,7 +120,7 @@ async def test_a_request_without_generation_only_keeps_its_input(
 
 
 async def test_a_client_that_leaves_frees_its_request(
-    connect: Any, serve_script: Any, hanging: Any, eventually: Any
+    connect: Any, serve_script: Any, hanging: Any
 ) -> None:
     served = await serve_script([call("hang")], [hanging.tool])
     _, client = await connect(served)
@@ -128,7 +129,7 @@ async def test_a_client_that_leaves_frees_its_request(
     await hanging.started.wait()
     await client.socket.close()
     await hanging.cancelled.wait()
-    await eventually(lambda: served.engine.open_sessions == 0)
+    await until(lambda: served.engine.open_sessions == 0)
 
 
 async def test_a_connection_needs_the_key(connect: Any, serve_script: Any) -> None:

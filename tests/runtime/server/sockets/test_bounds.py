@@ -15,6 +15,7 @@ from caesura.runtime.server.listen import listening
 from caesura.runtime.server.load.options import ServerOptions
 from caesura.runtime.testing import ScriptedEngine
 from caesura.tools.registry import Registry
+from tests.kit.waiting import until
 
 HEAD = (
     b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -133,7 +134,7 @@ async def test_bodies_together_are_bounded(at):
     assert b"429" in answer and b"Retry-After: 1".lower() in answer.lower()
 
 
-async def test_a_client_that_reads_nothing_ends_its_run(at, eventually):
+async def test_a_client_that_reads_nothing_ends_its_run(at):
     words = " ".join(["tedious"] * 400_000)
     engine = ScriptedEngine([words], model="tiny/scripted")
     served = await at(engine, write_seconds=SOON)
@@ -144,8 +145,8 @@ async def test_a_client_that_reads_nothing_ends_its_run(at, eventually):
     body = BODY.replace(b"}]}", b'}],"stream":true}')
     request = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
     await asyncio.get_running_loop().sock_sendall(small, request)
-    await eventually(lambda: engine.open_sessions == 1)
-    await eventually(lambda: engine.open_sessions == 0)
+    await until(lambda: engine.open_sessions == 1)
+    await until(lambda: engine.open_sessions == 0)
     small.close()
 
 
