@@ -25,8 +25,11 @@ from vllm.v1.kv_cache_interface import (
     SlidingWindowSpec,
 )
 
+from caesura.intercept.kv.views import ONE_GROUP, Groups
+from caesura.scheduler.vllm.engine.scheduler import PausingScheduler
 from caesura.simulator.engine import simulate
 from caesura.simulator.engine.layout import lay_out
+from caesura.simulator.engine.run import Member, prepare
 from caesura.simulator.latency.analytic import Experts, Roofline
 from caesura.simulator.latency.hybrid import (
     GEMMA_3_27B,
@@ -38,9 +41,8 @@ from caesura.simulator.latency.hybrid import (
 from caesura.simulator.latency.machines import MACHINES, PLANS, make_machine
 from caesura.simulator.machine import KVLayers, Machine, StepShape, pairs_within
 from caesura.simulator.policy import POLICIES
-from tests.simulator.simulated import crowd
 
-from .simulated import first_computations
+from .simulated import STOCK, crowd, first_computations, session, workload
 
 QWEN, GPT, NEMOTRON, GEMMA = (
     "qwen3-next-80b-h100-tp2",
@@ -238,8 +240,6 @@ def test_no_token_and_no_block_is_lost(name: str, policy: str) -> None:
 
 
 def test_a_prefix_of_a_recurrent_model_is_found_at_ends_of_blocks_only() -> None:
-    from .simulated import STOCK, session, workload
-
     one = session("one", (1300, 3, 1.0), (5, 2))
     (found,) = simulate(workload(one), MACHINES[QWEN], STOCK, check=True).sessions
     assert (found.cached_tokens, found.recomputed_tokens) == (1088, 1302 - 1088)
@@ -314,8 +314,6 @@ def test_blocks_must_hold_a_state() -> None:
 
 
 def test_a_session_must_fit_with_its_windows_and_states() -> None:
-    from .simulated import STOCK, session, workload
-
     one = workload(session("one", (2000, 3)))
     assert simulate(one, sized(NEMOTRON, 15), STOCK).sessions[0].ended
     with pytest.raises(ValueError, match="does not fit into the 12 blocks of 2096 tokens"):
@@ -324,3 +322,37 @@ def test_a_session_must_fit_with_its_windows_and_states() -> None:
 
 def sized(name: str, blocks: int) -> Machine:
     return replace(MACHINES[name], kv_tokens=blocks * MACHINES[name].block_tokens)
+
+
+# -- what the engine's prices go by ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "caching", "groups", "size"),
+    [
+        (QWEN, True, Groups(states=3), 544),
+        (QWEN, False, Groups(states=3), 544),
+        (GPT, True, Groups(windows=(8,)), 16),
+        (NEMOTRON, True, Groups(states=4), 2096),
+        (GEMMA, True, Groups(windows=(64,) * 6), 16),
+        ("llama-3.1-8b-h100", True, ONE_GROUP, 16),
+    ],
+)
+def test_an_engine_s_prices_know_its_groups(
+    name: str, caching: bool, groups: Groups, size: int
+) -> None:
+    policy = replace(POLICIES["infercept"], prefix_caching=caching)
+    prepared = prepare(Member(crowd(0), MACHINES[name], policy))
+    assert isinstance(prepared.scheduler, PausingScheduler)
+    view = prepared.scheduler.parts.manager.views.step()
+    assert (view.groups, view.block_size) == (groups, size)
+    prepared.close()
+
+
+def test_a_pause_loses_its_states_too() -> None:
+    one = workload(session("one", (1300, 3, 1.0), (5, 2)))
+    run = simulate(one, MACHINES[QWEN], POLICIES["infercept"], records=True)
+    (begun,) = [row for row in run.records if row["kind"] == "opening"]
+    inputs = begun["inputs"]
+    # Three blocks of full attention, and one for each of three groups of states.
+    assert begun["blocks"] == 6 == inputs["resident"] == inputs["uncopied"]

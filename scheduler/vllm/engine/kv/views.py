@@ -50,6 +50,9 @@ class PolicyViews:
     def of(self, kv: PausedKV, now: float) -> PausedKVView:
         """Return the view of one paused KV."""
         elapsed = max(0.0, now - kv.since)
+        uncopied = kv.uncopied
+        if not self._port.plain_layout:  # states and windows have no keys of their own
+            uncopied = max(uncopied, kv.resident - kv.copied)
         return PausedKVView(
             key=kv.key,
             tool=kv.tool,
@@ -59,7 +62,7 @@ class PolicyViews:
             context_tokens=kv.context_tokens,
             resident=kv.resident,
             free_to_release=self.free_to_release(kv),
-            uncopied=kv.uncopied,
+            uncopied=uncopied,
             hosted=kv.copied,
             missing=kv.missing,
             ends_next=kv.ends_next,
@@ -83,7 +86,7 @@ class PolicyViews:
         free = port.blocks.free()
         if self._step is None:
             self._step = StepView(
-                block_size=port.block_size,
+                block_size=port.attention_tokens,
                 total_blocks=port.blocks.total,
                 free_blocks=free,
                 host_free=0 if planner is None else planner.store.available,
@@ -92,6 +95,7 @@ class PolicyViews:
                 link_blocks=0 if planner is None else planner.budget,
                 swap_pays=self.swap_pays,
                 cost=self._costs.model,
+                groups=port.groups,
             )
         elif self._step.free_blocks != free:
             self._step = replace(self._step, free_blocks=free)
@@ -120,4 +124,4 @@ class PolicyViews:
         port = self._port
         running = len(port.running())
         context = port.running_context() if running else 0
-        return link_blocks(self._costs.model, running, context, port.block_size)
+        return link_blocks(self._costs.model, running, context, port.attention_tokens, port.groups)

@@ -113,6 +113,18 @@ def groups_of(config: KVCacheConfig) -> Groups:
     return Groups(max(1, growing), tuple(windows), states)
 
 
+def attention_tokens(config: KVCacheConfig, block_size: int) -> int:
+    """Return the tokens in a block of full attention.
+
+    With several groups, the scheduler's `block_size` is a common multiple of all groups' sizes.
+    Without prefix caching a recurrent group has one block for the longest context.
+    """
+    if len(config.kv_cache_groups) == 1:
+        return block_size
+    sizes = [spec.block_size for spec in _specs_in(config) if isinstance(spec, FullAttentionSpec)]
+    return min(sizes, default=block_size)
+
+
 def can_change_hands(config: KVCacheConfig) -> bool:
     """Return whether a request can take over the blocks of another one, in every group."""
     return all(type(spec) in OF_ONE_REQUEST for spec in _specs_in(config))

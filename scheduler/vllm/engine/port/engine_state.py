@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
+from caesura.intercept.kv.views import Groups
 from caesura.scheduler.vllm.engine.port.blocks import Block, Blocks
 
 Queue = Iterable[Request]
@@ -39,6 +40,10 @@ class EngineState(Protocol):
     blocks: Blocks
     block_size: int
     """Tokens in a block."""
+    groups: Groups
+    """How the blocks of a request divide among the groups of layers."""
+    attention_tokens: int
+    """Tokens in a block of full attention; `block_size` where there is one group."""
     plain_layout: bool
     """Whether each token has its place in one KV cache group, and there is no recurrent state."""
     single_blocks_findable: bool

@@ -15,7 +15,9 @@ from vllm.v1.request import Request, RequestStatus
 from caesura.scheduler.vllm.engine.port.blocks import (
     Block,
     Blocks,
+    attention_tokens,
     can_change_hands,
+    groups_of,
     has_recurrent_state,
     owned_alone,
 )
@@ -102,6 +104,8 @@ class EngineState032(EngineState):
         self.blocks = Blocks(self._manager.block_pool)
         self.block_size: int = scheduler.block_size
         recurrent = has_recurrent_state(scheduler.kv_cache_config)
+        self.groups = groups_of(scheduler.kv_cache_config)
+        self.attention_tokens = attention_tokens(scheduler.kv_cache_config, self.block_size)
         self.plain_layout = self._groups == 1 and not recurrent
         self.single_blocks_findable = bool(self._manager.enable_caching) and self.plain_layout
         self.blocks_change_hands = can_change_hands(scheduler.kv_cache_config)
