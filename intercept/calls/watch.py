@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Literal
 
 from caesura.intercept.calls.call_body import CallBody, ReactCall
@@ -36,6 +37,9 @@ MAX_NAME_BYTES = 1024
 MAX_TEXTS = 1000
 MAX_CHARACTERS = 65536
 """Limits for each list of texts in a plan; each token may be compared with all of them."""
+
+MAX_MARKERS = 64
+"""The number of plans whose markers are kept; requests of one agent have the same plan."""
 
 
 class Verdict(Enum):
@@ -152,60 +156,111 @@ class Call:
         return [name for match in found for name in match.groups() if name]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class TurnMarkers:
+    """What is looked for in the turns of one plan; all their watches share it.
+
+    `outside` are the markers outside calls: the `stops`, the openers of calls, the markers of
+    sections, and from `first_result` on the openers of results. Of these, `own` are the ids of
+    those that are tokens of their own, and `plain` those that do not count in code, by their index
+    in `outside`. `begins` finds the first bytes of all that matters, and `quiet` are ids of tokens
+    that are known to hold none of them; None: each watch finds them out by itself. `marker_begins`,
+    `shortest`, `longest` and `all_beginnings` are those of the markers, with those of thinking.
+    `line_start` stands before the first line of a turn.
+    """
+
+    vocabulary: Vocabulary
+    formats: tuple[CallFormat, ...]
+    tools: tuple[str, ...]
+    stops: tuple[bytes, ...]
+    openers: tuple[tuple[bytes, CallFormat], ...]
+    turn_begin: TurnBegin
+    outside: tuple[bytes, ...]
+    first_result: int
+    own: Mapping[int, int]
+    plain: frozenset[int]
+    begins: re.Pattern[bytes]
+    quiet: set[int] | None
+    marker_begins: re.Pattern[bytes]
+    shortest: int
+    longest: int
+    all_beginnings: frozenset[bytes]
+    line_start: bytes
+
+
+@lru_cache(maxsize=MAX_MARKERS)
+def markers_of(
+    formats: tuple[str, ...],
+    tools: tuple[str, ...],
+    stop: tuple[str, ...],
+    spelled: bool,
+    vocabulary: Vocabulary,
+) -> TurnMarkers:
+    """Return what is looked for under a plan with these fields; see `WatchPlan`."""
+    forms = resolve(formats, tools)
+    stops = tuple(text.encode() for text in stop)
+    openers = tuple((text.encode(), form) for form in forms for text in form.opens)
+    sections = [text.encode() for form in forms for text in form.section if text]
+    results = dict.fromkeys(text.encode() for form in forms for text in form.results)
+    # A stop text comes first, so that one that is an opener too ends the turn.
+    outside = (*stops, *(text for text, _ in openers), *sections, *results)
+    own = {} if spelled else own_markers(forms, vocabulary)
+    plain = plain_openers(forms, vocabulary)
+    followed = (*MARKERS, *MARKS[: 2 * bool(plain)], b"\n") if forms else ()
+    begins = beginnings([*outside, *followed])
+    markers = (*outside, *(MARKERS if forms else ()))
+    lines = any(form.body == "line" for form in forms)
+    stops_at_lines = any(text.startswith(b"\n") for text in stops)
+    ours = range(len(stops), len(outside))
+    return TurnMarkers(
+        vocabulary=vocabulary,
+        formats=forms,
+        tools=tools,
+        stops=stops,
+        openers=openers,
+        turn_begin=TurnBegin(forms, tools),
+        outside=outside,
+        first_result=len(outside) - len(results),
+        own={i: own[outside[i]] for i in ours if outside[i] in own},
+        plain=frozenset(i for i in ours if outside[i] in plain),
+        begins=begins,
+        quiet=None if stops else vocabulary.known_without(begins.pattern),
+        marker_begins=beginnings(markers),
+        shortest=min(map(len, markers), default=0),
+        longest=max(map(len, markers), default=0),
+        all_beginnings=all_beginnings(markers),
+        # The first line of a turn has no line break before it, but labels begin with one.
+        line_start=b"\n" if lines and not stops_at_lines else b"",
+    )
+
+
 class Watch:
     """Reads the tokens of one turn and finds the token at which the request stops."""
 
     def __init__(self, plan: WatchPlan, vocabulary: Vocabulary, ends: frozenset[int]) -> None:
         """`ends` are the token ids that end a turn by themselves."""
-        formats = self.formats = resolve(plan.formats, plan.tools)
-        self._vocabulary = vocabulary
+        self._markers = markers = markers_of(
+            plan.formats, plan.tools, plan.stop, plan.spelled, vocabulary
+        )
         self._ends = ends
+        self.formats = markers.formats
         self.pauses = plan.pauses
-        self._stops = [text.encode() for text in plan.stop]
-        self._openers = [(text.encode(), form) for form in formats for text in form.opens]
-        self._turn_begin = TurnBegin(formats, plan.tools)
-        sections = [text.encode() for form in formats for text in form.section if text]
-        results = dict.fromkeys(text.encode() for form in formats for text in form.results)
-        # A stop text comes first, so that one that is an opener too ends the turn.
-        self._outside = [*self._stops, *(text for text, _ in self._openers), *sections, *results]
-        self._first_result = len(self._outside) - len(results)
+        self._quiet: set[int] = set() if markers.quiet is None else markers.quiet
         self._called = plan.turn == "holding"
         """Whether a call of this turn has ended, so that the model may invent its result."""
-        own = {} if plan.spelled else own_markers(formats, vocabulary)
-        stops = len(self._stops)
-        self._own = {
-            i: own[text] for i, text in enumerate(self._outside) if text in own and i >= stops
-        }
-        """The ids of markers that are tokens of their own, by their index in `_outside`."""
         self._token = -1
-        plain = plain_openers(formats, vocabulary)
-        self._plain = {i for i, text in enumerate(self._outside) if text in plain and i >= stops}
-        """The indices in `_outside` of markers that do not count in code."""
-        self._code = Code() if plain else None
-        followed = (*MARKERS, *MARKS[: 2 * bool(plain)], b"\n") if formats else ()
-        self._begins = beginnings([*self._outside, *followed])
-        self._quiet = set() if stops else vocabulary.known_without(self._begins.pattern)
-        """Ids of tokens that are known to hold none of the bytes in `_begins`."""
-        markers = (*self._outside, *(MARKERS if formats else ()))
-        self._marker_begins = beginnings(markers)
-        self._shortest = min(map(len, markers), default=0)
-        self._longest = max(map(len, markers), default=0)
-        self._all_beginnings = all_beginnings(markers)
-        self._thinking = Thinking(formats, plan.thinking)
+        self._code = Code() if markers.plain else None
+        self._thinking = Thinking(self.formats, plan.thinking)
         self._inside: CallBody | ReactCall | None = None
         self._opener = b""
-        self._tools = plan.tools
-        lines = any(form.body == "line" for form in formats)
-        stops_at_lines = any(text.startswith(b"\n") for text in self._stops)
-        # The first line of a turn has no line break before it, but labels begin with one.
-        self._line_start = b"\n" if lines and not stops_at_lines else b""
-        self._window = self._line_start
-        fresh = self._turn_begin.matters and plan.turn == "fresh"
+        self._window = markers.line_start
+        fresh = markers.turn_begin.matters and plan.turn == "fresh"
         self._head: bytes | None = b"" if fresh else None
         # Without a known opener, only the API process can tell whether the turn holds calls.
-        self.holds_call = plan.turn == "holding" or any(form.opens_anywhere for form in formats)
+        unmarked = any(form.opens_anywhere for form in self.formats)
+        self.holds_call = plan.turn == "holding" or unmarked
         self._attentive = True
-        """Whether a token matters that holds none of the bytes in `_begins`."""
+        """Whether a token matters that holds none of the first bytes of what is looked for."""
         self.overshoot = b""
         """The bytes of the last token after the marker that it completed."""
         self.calls: list[Call] = []
@@ -231,10 +286,10 @@ class Watch:
         if token_id in self._quiet and not self._attentive:
             # Nearly every token takes this path.
             if self._reading is not None:
-                self._read_on(self._vocabulary.bytes_of(token_id))
+                self._read_on(self._markers.vocabulary.bytes_of(token_id))
             return None
-        data = self._vocabulary.bytes_of(token_id)
-        if self._begins.search(data) is None:
+        data = self._markers.vocabulary.bytes_of(token_id)
+        if self._markers.begins.search(data) is None:
             self._quiet.add(token_id)
             if not self._attentive:
                 self._read_on(data)
@@ -246,8 +301,8 @@ class Watch:
 
     def _read_end(self, token_id: int) -> None:
         """Note a call that the turn's last token holds as a whole, as simulated ones do."""
-        data = self._vocabulary.bytes_of(token_id)
-        if any(opener in data for opener, _ in self._openers):
+        data = self._markers.vocabulary.bytes_of(token_id)
+        if any(opener in data for opener, _ in self._markers.openers):
             self._window = b""
             self._watch_body(data)
 
@@ -276,36 +331,37 @@ class Watch:
 
     def _read_text(self, data: bytes) -> tuple[bytes, Verdict | None]:
         """Read up to the next marker; return the bytes after it, and the verdict."""
-        if not self._window and self._marker_begins.search(data) is None:
+        shared = self._markers
+        if not self._window and shared.marker_begins.search(data) is None:
             self._pass(data)
             return b"", None
         self._window += data
-        if len(self._window) < self._shortest:
+        if len(self._window) < shared.shortest:
             return self._hold_back()
-        markers = self._stops if self._thinking.inside else self._outside
+        markers = shared.stops if self._thinking.inside else shared.outside
         hit = first_hit(self._window, markers)
         thought = self._thinking.next(self._window)
         if thought is not None and (hit is None or thought.end < hit.end):
             return self._read_thought(thought), None
         if hit is None:
             return self._hold_back()
-        if self._own.get(hit.marker, self._token) != self._token:
+        if shared.own.get(hit.marker, self._token) != self._token:
             # Other tokens spell the marker, so the model only mentions it.
             return self._pass_byte(hit.start), None
         self._pass(self._window[: hit.start])
-        if hit.marker >= self._first_result:
+        if hit.marker >= shared.first_result:
             return self._read_result(hit)
         self._window = self._window[hit.start :]
-        if self._code is not None and hit.marker in self._plain and self._code.holds(self._window):
+        if self._code is not None and hit.marker in shared.plain and self._code.holds(self._window):
             return self._pass_byte(0), None
         rest, self._window = self._window[hit.end - hit.start :], b""
         return rest, Verdict.STOP if self._thinking.inside else self._read_marker(hit.marker)
 
     def _hold_back(self) -> tuple[bytes, None]:
         """Read the window as text, except for bytes at its end that may grow into a marker."""
-        window = self._window
-        for found in self._begins.finditer(window, max(0, len(window) - self._longest + 1)):
-            if window[found.start() :] in self._all_beginnings:
+        window, shared = self._window, self._markers
+        for found in shared.begins.finditer(window, max(0, len(window) - shared.longest + 1)):
+            if window[found.start() :] in shared.all_beginnings:
                 self._window = window[found.start() :]
                 self._pass(window[: found.start()])
                 return b"", None
@@ -315,15 +371,16 @@ class Watch:
 
     def _read_thought(self, hit: Hit) -> bytes:
         """Read up to a marker of thinking, and past it if it counts; return the bytes after it."""
+        shared = self._markers
         self._pass(self._window[: hit.start])
         self._window = self._window[hit.start :]
         if not self._thinking.pass_marker(hit):
             return self._pass_byte(0)
         rest, self._window = self._window[hit.end - hit.start :], b""
         if not self._thinking.inside:
-            self._window = self._line_start
-            self._code = Code() if self._plain else None
-            self._head = b"" if self._turn_begin.matters else None
+            self._window = shared.line_start
+            self._code = Code() if shared.plain else None
+            self._head = b"" if shared.turn_begin.matters else None
         return rest
 
     def _read_result(self, hit: Hit) -> tuple[bytes, Verdict | None]:
@@ -341,19 +398,20 @@ class Watch:
         return window[at + 1 :]
 
     def _read_marker(self, marker: int) -> Verdict | None:
-        """Act on the marker of `_outside` with this index; return the verdict."""
-        if marker < len(self._stops):
+        """Act on the marker outside calls with this index; return the verdict."""
+        shared = self._markers
+        if marker < len(shared.stops):
             return Verdict.STOP
-        marker -= len(self._stops)
-        if marker >= len(self._openers):
+        marker -= len(shared.stops)
+        if marker >= len(shared.openers):
             self._thinking.passed_call()
             return None
-        form = self._openers[marker][1]
-        self._opener = opener = self._openers[marker][0]
+        opener, form = shared.openers[marker]
+        self._opener = opener
         self._reading = Call(form, bytearray(opener))
         if form.closes is not None or form.body == "json":
             line = form.body == "line"
-            self._inside = ReactCall(opener, self._tools) if line else CallBody(form)
+            self._inside = ReactCall(opener, shared.tools) if line else CallBody(form)
         if self._inside is None or self._inside.begun:
             self._begin_call(form)
         return None
@@ -394,16 +452,15 @@ class Watch:
             return
         # Some formats count only as the first text of a turn.
         self._head = head = (self._head + data).lstrip()
-        begins = self._turn_begin.is_call(head)
+        begins = self._markers.turn_begin.is_call(head)
         if begins is None:
             return
         self._head = None
         if begins:
             self.holds_call = True
             self._thinking.stop()
-            form = next(
-                form for form in self.formats if TurnBegin([form], self._tools).is_call(head)
-            )
+            tools = self._markers.tools
+            form = next(one for one in self.formats if TurnBegin([one], tools).is_call(head))
             self._reading = Call(form, bytearray(head))
             self.calls.append(self._reading)
 

@@ -186,6 +186,27 @@ def test_what_stood_before_in_the_turn_counts() -> None:
     assert watch_pieces(holding, [b"done"]) == (4, Verdict.CALL)
 
 
+def test_requests_of_one_plan_share_its_markers_and_no_text() -> None:
+    texts = (
+        b'<think>a</think>Oak. <tool_call>{"name": "calculator"}</tool_call> and',
+        b"`<tool_call>` is how `calls` begin, and </tool_call> is how they end",
+    )
+    tokens = [list(text) for text in texts]
+    vocabulary = Vocabulary([bytes([value]) for value in range(256)])
+    first, second = (Watch(HERMES, vocabulary, frozenset()) for _ in texts)
+    for one, another in itertools.zip_longest(*tokens):
+        for watch, token in ((first, one), (second, another)):
+            if token is not None:
+                watch.feed(token)
+    alone = [Watch(HERMES, vocabulary, frozenset()) for _ in texts]
+    for watch, own in zip(alone, tokens, strict=True):
+        watch.replay(own)
+    for watch, told in zip((first, second), alone, strict=True):
+        assert [call.text for call in watch.calls] == [call.text for call in told.calls]
+        assert watch.holds_call is told.holds_call
+    assert (first.holds_call, second.holds_call) == (True, False)
+
+
 def test_what_one_request_learns_of_a_token_binds_no_other() -> None:
     vocabulary = Vocabulary([b"<end>", b"Oak", b" trees"])
     tokens = [1, 2, 1, 2]
