@@ -128,6 +128,21 @@ def test_what_was_discarded_and_evicted_is_computed_again(asynchronous: bool) ->
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_step_without_tokens_leaves_no_place_of_a_state_behind(asynchronous: bool) -> None:
+    """As when another request ended with the call, and the engine told its runner at once."""
+    world = StatefulWorld(int(asynchronous), "align", asynchronous=asynchronous)
+    session = world.session("a", range(70), CALL, " 3]", " done")
+    until_paused(world, session)
+    world.drop_kv("a")
+    for _ in range(3):
+        assert world.step() == 0
+    world.answer(session)
+    world.run()
+    said_as_planned(world)
+    assert 0 < session.reports[-1]["resume"]["cached_tokens"] < 70 + len(CALL)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_prompt_is_not_starved_by_those_that_decode(asynchronous: bool) -> None:
     """Of a limit of 36 tokens, nine that decode leave less than a block of 32."""
     options = {"asynchronous": asynchronous, "block_size": 32, "chunk": 36}

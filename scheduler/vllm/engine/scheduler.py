@@ -99,6 +99,7 @@ class PausingScheduler(Scheduler):
             parts.admission.prepare(kept_slots)
             manager.copies(now)
             output = super().schedule(throttle_prefills)
+        parts.port.tell_again(output)
         parts.queue.after_step()
         if parts.paused_kvs:
             parts.pauses.admitted(output)

@@ -320,6 +320,14 @@ class EngineState(Protocol):
         """Make the model runner free the slot of a paused request, as for a preempted one."""
         ...
 
+    def tell_again(self, output: SchedulerOutput) -> None:
+        """Tell the model runner of freed slots in the next step too, if this one has no tokens.
+
+        vLLM's first runner forgets in which block a request's recurrent state was only in steps
+        with tokens. It would look there when the request comes back with other blocks.
+        """
+        ...
+
     def before_chunk(self, session: Request, frontier: int | None) -> None:
         """Prepare a session for its next chunk.
 

@@ -515,6 +515,10 @@ class EngineState032(EngineState):
     def give_slot_back(self, request_id: str) -> None:
         self._scheduler.reset_preempted_req_ids.add(request_id)
 
+    def tell_again(self, output: SchedulerOutput) -> None:
+        if not output.total_num_scheduled_tokens:
+            self._scheduler.reset_preempted_req_ids.update(output.preempted_req_ids or ())
+
     def before_chunk(self, session: Request, frontier: int | None) -> None:
         self._parked.put_back(session, *self.queues())
         if frontier is not None:
