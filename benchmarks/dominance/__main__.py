@@ -2,7 +2,6 @@
 
 python -m benchmarks.dominance           # what is in .cache/dominance already is not run again
 python -m benchmarks.dominance --choose  # the seeds on which parameters may be chosen
-python -m benchmarks.dominance --layered  # models whose layers differ: the second table
 """
 
 import argparse
@@ -17,7 +16,7 @@ from caesura.simulator.study.conduct import Made, conduct
 from caesura.simulator.study.plan import Study
 
 from .capacity import capacity
-from .cases import CASES, CHOICE_SEEDS, DEFAULT, LAYERED, LOADS, OTHERS, REPORT_SEEDS, Case
+from .cases import CASES, CHOICE_SEEDS, DEFAULT, LOADS, OTHERS, REPORT_SEEDS, Case
 from .judge import Runs, Verdict, verdicts
 from .show import chart, table
 
@@ -25,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 KEPT = ROOT / ".cache" / "dominance"
 PAGE = ROOT / "docs" / "policies.md"
 IMAGE = ROOT / "docs" / "images" / "policies-dominance.png"
+BEGIN, END = "<!-- begin dominance -->", "<!-- end dominance -->"
 
 
 def study_of(case: Case, rates: list[float], seconds: float, seeds: tuple[int, ...]) -> Study:
@@ -50,7 +50,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="the number of seeds")
     parser.add_argument("--loads", type=float, nargs="+", default=LOADS, help="shares of capacity")
     parser.add_argument("--only", help="the name of one case")
-    parser.add_argument("--layered", action="store_true", help="models whose layers differ")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     args = parser.parse_args()
     console = Console(width=170)
@@ -58,7 +57,7 @@ def main() -> None:
     capacities: dict[str, float] = {}
     runs: dict[tuple[str, float], Runs] = {}
     found: list[Verdict] = []
-    for case in LAYERED if args.layered else CASES:
+    for case in CASES:
         if args.only and args.only != case.name:
             continue
         limit = capacities[case.name] = capacity(case, KEPT, args.jobs)
@@ -75,20 +74,17 @@ def main() -> None:
                 found += verdicts(case.name, load, runs[case.name, load])
     text = table(found, capacities)
     console.print(text, markup=False)
-    if args.choose or args.only:
-        return
-    _write("dominance-layered" if args.layered else "dominance", text)
-    if not args.layered:
+    if not (args.choose or args.only):
+        _write(text)
         IMAGE.write_bytes(chart(runs, args.loads))
 
 
-def _write(name: str, text: str) -> None:
-    """Put the table between the marks of its name in the page."""
-    begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+def _write(text: str) -> None:
+    """Put the table between its marks in the page."""
     page = PAGE.read_text()
-    head, _, rest = page.partition(begin)
-    _, _, tail = rest.partition(end)
-    PAGE.write_text(f"{head}{begin}\n\n{text}\n\n{end}{tail}")
+    head, _, rest = page.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    PAGE.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{tail}")
 
 
 if __name__ == "__main__":

@@ -63,15 +63,3 @@ CASES = (
     Case("chatbot", "mix:tool=chatbot", "mix:tool=chatbot,longest=2", 32, 80),
     Case("ve", "mix:tool=ve", "mix:tool=ve", 32, 80),
 )
-
-LAYERED = (
-    Case("six tools, windows", "mix", "mix:longest=2", 48, 100, "gpt-oss-120b-h100"),
-    Case("agents, windows", AGENTS, LOOP, 8, 24, "gpt-oss-120b-h100", True),
-    Case("six tools, states", "mix", "mix:longest=2", 48, 100, "nemotron-3-nano-30b-h100"),
-    Case("agents, states", AGENTS, LOOP, 20, 30, "nemotron-3-nano-30b-h100", True),
-    Case(
-        "agents, states, a quarter of the KV",
-        *(AGENTS, LOOP, 8, 24, "nemotron-3-nano-30b-h100:kv=461000", True),
-    ),
-)
-"""Cases on models whose layers differ: half of them with windows, or most with recurrent state."""
