@@ -115,7 +115,10 @@ class PauseRecord(Record):
     prices: Annotated[PriceRecord, About("the prices of its opening")] = NO_PRICES
     decisions: Annotated[
         tuple[DecisionRow, ...],
-        About("every release of blocks, with the prices at that moment", read_by="page, export"),
+        About(
+            "every release of blocks, with the prices at that moment",
+            read_by="page, export, metrics",
+        ),
     ] = ()
     outcome: Annotated[
         str,

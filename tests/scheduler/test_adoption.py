@@ -54,8 +54,26 @@ def test_a_follow_up_computes_only_its_new_tokens(
 
 
 @CACHED
-def test_a_session_whose_client_left_it_at_its_call_is_taken_over(recurrent: str) -> None:
-    world = make_world(recurrent=recurrent)
+@pytest.mark.parametrize(("depth", "found"), [(0, TOKENS - 1), (1, TOKENS), (3, None)])
+def test_where_steps_run_ahead_it_goes_on_behind_what_they_apply(
+    depth: int, recurrent: str, found: int | None
+) -> None:
+    """One step in flight applies the last token. Several go beyond it, and nothing is kept."""
+    world = make_world(depth, recurrent, stages=1, asynchronous=True)
+    asked = call(world)
+    assert len(retained(world)) == (found is not None)
+    churn(world)
+    computed = first_chunk(world, follow_up(world, asked))
+    assert computed == found or found is None
+    ends_well(world)
+
+
+@CACHED
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_session_whose_client_left_it_at_its_call_is_taken_over(
+    recurrent: str, asynchronous: bool
+) -> None:
+    world = make_world(int(asynchronous), recurrent, stages=1, asynchronous=asynchronous)
     session = world.session("a", range(100), HERMES, "", formats=("hermes",))
     step_until(world, lambda: session.paused)
     world.goodbye(session)
@@ -65,7 +83,7 @@ def test_a_session_whose_client_left_it_at_its_call_is_taken_over(recurrent: str
     churn(world)
     context = [*session.prompt, *session.delivered]
     follower = world.plain("b", [*context, *b"r" * 20], "well")
-    assert first_chunk(world, follower) == len(context) - 1
+    assert first_chunk(world, follower) == len(context) - 1 + asynchronous
     assert not retained(world)
 
 
@@ -192,7 +210,8 @@ def test_time_frees_it() -> None:
     ("options", "reason"),
     [
         ({"prefix_caching": False}, "prefix caching is off"),
-        ({"recurrent": "align", "asynchronous": True}, "recurrent state"),
+        ({"recurrent": "align", "drafts": 2}, "recurrent state"),
+        ({"recurrent": "align", "asynchronous": True}, None),
         ({"recurrent": "align"}, None),
         ({"window": 40}, None),
         ({}, None),

@@ -1,23 +1,33 @@
 """Models with recurrent state: no token is applied twice to the state of a request that pauses.
 
-The step in flight when a call ends has already applied the call's last token, and so have accepted
-drafts behind it. Attention would write the same KV to the same place again. A state would differ.
+The step in flight when a call ends applies the call's last token. Attention would write the same KV
+to the same place again. A state would differ, so the request resumes behind that token. Where more
+lies behind the end of the call, such as accepted drafts, the state is given up.
 """
 
 import random
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from vllm.v1.kv_cache_interface import UniformTypeKVCacheSpecs
+from vllm.v1.request import RequestStatus
 
+from caesura.scheduler.records import PauseRecord, parse
+from caesura.scheduler.vllm.engine.export.metrics import KVMetrics
+from caesura.scheduler.vllm.engine.pauses import RECURRENT
+from caesura.scheduler.vllm.engine.port import engine_state_of
 from caesura.scheduler.vllm.engine.port.blocks import has_recurrent_state
+from caesura.scheduler.vllm.engine.port.engine_state import OF_INPUTS
+from docs import vllm_streaming_state
 from tests.scheduler.clients import clients_come_and_go
 from tests.scheduler.stateful import StatefulWorld
 
 from .invariants import check_all, check_rest, said_as_planned
-from .steering import CALL, IN_EVERY_MODE, WITH_PIPELINES, evict, until_paused
-from .world import World, make_scheduler
+from .steering import CALL, IN_EVERY_MODE, evict, until_paused
+from .world import Session, World, make_scheduler
 
 CACHED = pytest.mark.parametrize("recurrent", ["none", "align"])
 """Without prefix caching a request has one state. With it, states are kept at blocks' ends."""
@@ -47,23 +57,107 @@ def resumes(world: World) -> list[dict[str, Any]]:
     return [report["resume"] for report in reports if report.get("resume")]
 
 
+AHEAD_BY_ONE = pytest.mark.parametrize(
+    ("asynchronous", "depth", "stages"),
+    [
+        pytest.param(False, 0, 1, id="sync"),
+        pytest.param(False, 1, 2, id="pipeline-2"),
+        pytest.param(False, 3, 4, id="pipeline-4"),
+        pytest.param(True, 0, 1, id="async-0"),
+        pytest.param(True, 1, 1, id="async-1"),
+        pytest.param(True, 2, 2, id="async-pipeline-2"),
+        pytest.param(True, 4, 4, id="async-pipeline-4"),
+    ],
+)
+"""As vLLM runs them: with as many steps in flight, at most one goes beyond what was decoded."""
+
+
 @CACHED
-@WITH_PIPELINES
-def test_a_state_is_of_the_tokens_before(asynchronous: bool, depth: int, recurrent: str) -> None:
-    """Without steps ahead of their tokens KV is kept: a pipeline has other requests in flight."""
-    options = {"asynchronous": asynchronous, "stages": 1 if asynchronous else depth + 1}
-    world = StatefulWorld(depth, recurrent, handling="preserve", **options)
+@AHEAD_BY_ONE
+def test_a_kept_state_is_used_again(
+    asynchronous: bool, depth: int, stages: int, recurrent: str
+) -> None:
+    """A resume computes the result of its tool, and nothing for the second time."""
+    options = {"asynchronous": asynchronous, "stages": stages, "handling": "preserve"}
+    world = StatefulWorld(depth, recurrent, **options)
+    converse(world)
+    found = resumes(world)
+    assert len(found) == world.read == 12
+    assert all(one["handling"] == "preserve" for one in found)
+    assert all(one["cached_tokens"] == one["context_tokens"] for one in found)
+    assert not any(world.computed_again.values())
+
+
+@CACHED
+def test_a_state_that_several_steps_went_beyond_is_given_up(
+    recurrent: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No release of vLLM schedules like this. One that did would be right, and slow."""
+    world = StatefulWorld(3, recurrent, asynchronous=True, handling="preserve")
     converse(world)
     found = resumes(world)
     assert len(found) == 12
-    if not asynchronous:
-        assert all(one["handling"] == "preserve" for one in found)
-        assert all(one["cached_tokens"] == one["context_tokens"] for one in found)
-    else:
-        assert all(one["handling"] == "discard" for one in found)
-        at_blocks = [one["cached_tokens"] % world.block_size == 0 for one in found]
-        assert all(at_blocks), "only states of the prefix cache are used"
-    assert world.read == (0 if asynchronous and recurrent == "none" else 12)
+    assert all(one["handling"] == "discard" for one in found)
+    at_blocks = [one["cached_tokens"] % world.block_size == 0 for one in found]
+    assert all(at_blocks), "only states of the prefix cache are used"
+    assert world.read == (0 if recurrent == "none" else 12)
+    assert caplog.text.count("its recurrent state holds other tokens: several steps") == 1
+
+
+@CACHED
+@pytest.mark.parametrize("length", [15, 16, 17, 31, 32, 33])
+@pytest.mark.parametrize("result", ["3", "3]"])
+def test_a_turn_may_end_anywhere_in_a_block(length: int, result: str, recurrent: str) -> None:
+    world = StatefulWorld(1, recurrent, asynchronous=True, handling="preserve")
+    session = world.session("a", range(length + 16), CALL, result, CALL, result, "done")
+    for _ in range(2):
+        until_paused(world, session)
+        assert world.parts.pauses.open["a"].held
+        world.answer(session)
+    world.run()
+    assert not any(world.computed_again.values())
+    said_as_planned(world)
+    check_rest(world)
+
+
+@CACHED
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_chunk_without_a_result_has_the_last_token_computed_again(
+    asynchronous: bool, recurrent: str
+) -> None:
+    """There would be nothing else to compute, and to sample from."""
+    world = StatefulWorld(int(asynchronous), recurrent, asynchronous=asynchronous)
+    session = world.session("a", range(40), CALL, "", "done")
+    until_paused(world, session)
+    world.answer(session)
+    world.run()
+    reports = [one["resume"] for one in session.reports if one["resume"]]
+    assert [one["handling"] for one in reports] == ["discard" if asynchronous else "preserve"]
+    said_as_planned(world)
+    check_rest(world)
+
+
+@CACHED
+@AHEAD_BY_ONE
+def test_who_leaves_while_the_last_token_is_applied_leaves_nothing(
+    asynchronous: bool, depth: int, stages: int, recurrent: str
+) -> None:
+    """The next request gets the blocks while the step in flight still writes to them."""
+    options = {"asynchronous": asynchronous, "stages": stages, "blocks": 34}
+    world = StatefulWorld(depth, recurrent, **options)
+    for number in range(4):
+        session = world.session(f"s{number}", range(number, 450 + number), CALL, " 3]", " done")
+        while not session.paused:
+            world.step()
+            check_all(world)
+        world.abort(session)
+    last = world.session("last", range(400), CALL, " 3]", " done")
+    until_paused(world, last)
+    world.drop_kv("last")
+    world.answer(last)
+    world.run()
+    said_as_planned(world)
+    check_rest(world)
 
 
 @CACHED
@@ -86,32 +180,93 @@ def test_accepted_drafts_leave_no_trace(
     check_rest(world)
 
 
+@dataclass
+class Streaming:
+    """One of vLLM's own streaming sessions. It stops at `#`, unless it is given a limit."""
+
+    world: StatefulWorld
+    session: Session
+    request: Any
+
+    @classmethod
+    def begin(cls, world: StatefulWorld, *texts: str, limit: int = 1000) -> "Streaming":
+        session = world.session("a", range(40), *texts, watched=False)
+        request = world.scheduler.requests["a"]
+        request.sampling_params.stop_token_ids = [*b"#"]
+        request.max_tokens = limit
+        return cls(world, session, request)
+
+    def send(self, chunk: str) -> None:
+        self.world.scheduler.add_request(self.world._request("a", [*chunk.encode()], True, None))
+
+    def step(self, steps: int) -> None:
+        for _ in range(steps):
+            self.session.finished, self.session.paused = False, True  # nobody checks its context
+            self.world.step()
+
+    @property
+    def waits(self) -> bool:
+        return bool(self.request.status == RequestStatus.WAITING_FOR_STREAMING_REQ)
+
+    def end(self, text: str) -> None:
+        """Check that its tokens begin with this text, and that it leaves nothing."""
+        tokens = list(self.request.all_token_ids)
+        expected = [*range(40), *text.encode()]
+        assert tokens[: len(expected)] == expected
+        self.world.abort(self.session)
+        self.world.step()
+        self.world.drain()
+        check_rest(self.world)
+
+
 @CACHED
 @IN_EVERY_MODE
-def test_a_chunk_that_came_before_the_end_of_its_turn_finds_no_state(
+@pytest.mark.parametrize("early", [False, True])
+def test_a_chunk_that_replaces_the_last_token_finds_no_state_with_it(
+    asynchronous: bool, depth: int, recurrent: str, early: bool
+) -> None:
+    """As vLLM's own clients send it; it may come before the end of the turn."""
+    world = StatefulWorld(depth, recurrent, asynchronous=asynchronous)
+    streaming = Streaming.begin(world, "firs#", "then", "second#")
+    streaming.step(4 if early else 9)
+    assert streaming.waits != early
+    streaming.send(" then")
+    streaming.step(20)
+    assert streaming.waits
+    streaming.end("firs thensecond")
+
+
+@CACHED
+@IN_EVERY_MODE
+@pytest.mark.parametrize("early", [False, True])
+def test_a_chunk_that_repeats_the_last_token_goes_on_behind_it(
+    asynchronous: bool, depth: int, recurrent: str, early: bool
+) -> None:
+    world = StatefulWorld(depth, recurrent, asynchronous=asynchronous)
+    streaming = Streaming.begin(world, "first#", " then", "second#")
+    streaming.step(4 if early else 10)
+    assert streaming.waits != early
+    streaming.send("# then")
+    streaming.step(20)
+    assert streaming.waits
+    assert (not any(world.computed_again.values())) == (depth < 3)
+    streaming.end("first# thensecond")
+
+
+@CACHED
+@IN_EVERY_MODE
+def test_a_turn_that_ends_at_its_limit_has_no_step_beyond_it(
     asynchronous: bool, depth: int, recurrent: str
 ) -> None:
-    """Such a session does not pause: it goes on in the step after its stop."""
+    """vLLM knows that limit when it schedules, so the chunk may replace the last token."""
     world = StatefulWorld(depth, recurrent, asynchronous=asynchronous)
-    session = world.session("a", range(40), "first", " then", "second", watched=False)
-    request = world.scheduler.requests["a"]
-    request.sampling_params.stop_token_ids = [*b"t"]
-    chunk = world._request("a", [*b"t then"], True, None)
-    world.scheduler.add_request(chunk)
-    for _ in range(4):
-        world.step()
-    assert request.streaming_queue
-    session.finished = False
-    for _ in range(20):
-        session.finished = False
-        world.step()
-    tokens = list(request.all_token_ids)
-    expected = [*range(40), *b"first thensecond"]
-    assert tokens[: len(expected)] == expected
-    world.abort(session)
-    world.step()
-    world.drain()
-    check_rest(world)
+    streaming = Streaming.begin(world, "first", "then", "second#", limit=5)
+    streaming.step(10)
+    assert streaming.waits
+    streaming.send(" then")
+    streaming.step(20)
+    assert (not any(world.computed_again.values())) == (depth < 3)
+    streaming.end("firs thensecond")
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
@@ -183,18 +338,46 @@ def test_random_clients_with_states(
     ("options", "said"),
     [
         ({"recurrent": "align"}, False),
-        ({"recurrent": "align", "asynchronous": True}, True),
+        ({"recurrent": "align", "asynchronous": True}, False),
         ({"recurrent": "none", "drafts": 2}, True),
-        ({"asynchronous": True}, False),
+        ({"drafts": 2}, False),
         ({"asynchronous": True, "window": 40}, False),
     ],
 )
-def test_the_log_says_what_is_discarded(
+def test_the_log_says_what_is_always_discarded(
     options: dict[str, Any], said: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    scheduler = make_scheduler(**options)
-    assert scheduler.parts.port.stop_spoils_kv is said
+    make_scheduler(**options)
     assert ("recurrent state" in caplog.text) is said
+
+
+def test_records_and_metrics_tell_why_a_state_was_given_up() -> None:
+    world = StatefulWorld(0, "align", drafts=2, host_blocks=10)
+    session = world.session("a", range(40), CALL, " 3]", " is it")
+    until_paused(world, session)
+    world.answer(session)
+    world.run()
+    registry = CollectorRegistry()
+
+    def make(kind: Any, **about: Any) -> Any:
+        return kind(registry=registry, **about)
+
+    metrics = KVMetrics(make, Counter, Gauge, Histogram, ["model"])
+    pauses = [one for line in world.records if isinstance(one := parse(line), PauseRecord)]
+    for one in pauses:
+        metrics.take(one, ["m"])
+    released = [(row.why, row.blocks) for one in pauses for row in one.decisions]
+    assert released == [(RECURRENT, 4 + 3)], "of attention, and a state with those of two drafts"
+    labels = {"model": "m", "why": RECURRENT}
+    assert registry.get_sample_value("caesura_kv_released_blocks_total", labels) == 7
+
+
+def test_states_that_lack_inputs_are_always_discarded() -> None:
+    """Of the last tokens, vLLM then keeps what the model would apply, by the runner's slot."""
+    scheduler = make_scheduler(recurrent="none")
+    assert not engine_state_of(scheduler).always_spoilt
+    scheduler.cache_config.use_replayssm = True
+    assert engine_state_of(scheduler).always_spoilt == OF_INPUTS
 
 
 def test_a_state_among_layers_of_one_group_is_found() -> None:
@@ -204,3 +387,15 @@ def test_a_state_among_layers_of_one_group_is_found() -> None:
     for spec, found in ((attention, False), (states, True), (both, True)):
         groups = [SimpleNamespace(kv_cache_spec=spec)]
         assert has_recurrent_state(SimpleNamespace(kv_cache_groups=groups)) is found  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "wrong"),
+    [
+        (vllm_streaming_state.SYNC, False),
+        (vllm_streaming_state.ASYNC, True),
+        ("caesura.scheduler.vllm.CaesuraAsyncScheduler", False),
+    ],
+)
+def test_the_documented_program_shows_the_fault_of_vllm(scheduler: str, wrong: bool) -> None:
+    assert bool(vllm_streaming_state.find_faults(scheduler)) is wrong

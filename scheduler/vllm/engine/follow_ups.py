@@ -243,8 +243,8 @@ def _obstacle(port: EngineState) -> str | None:
         return "prefix caching is off"
     if not port.blocks_change_hands:
         return "the model's KV cache has groups of a kind that is not known here"
-    if port.stop_spoils_kv:
-        return "the recurrent state of a request that stops may hold tokens behind its end"
+    if port.always_spoilt:
+        return f"the recurrent state of a request that stops is of no use: {port.always_spoilt}"
     return None
 
 

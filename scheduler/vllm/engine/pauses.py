@@ -10,20 +10,25 @@ from caesura.intercept.calls.watch import Watch
 from caesura.intercept.kv.states import Pause, State, Step
 from caesura.scheduler.vllm.engine.kv.manager import PausedKVManager
 from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs
-from caesura.scheduler.vllm.engine.port import EngineState
-from caesura.scheduler.vllm.engine.port.requests import computed_tokens
+from caesura.scheduler.vllm.engine.port import EngineState, Stop
+from caesura.scheduler.vllm.engine.port.engine_state import OF_CHUNK
+from caesura.scheduler.vllm.engine.port.requests import computed_tokens, repeats_last_token
 from caesura.scheduler.vllm.engine.sessions.session import Clock
 from caesura.scheduler.vllm.engine.sessions.sessions import Sessions
 from caesura.scheduler.vllm.engine.steps import Chunking
 
 logger = logging.getLogger(__name__)
 
+RECURRENT = "recurrent state"
+"""Why KV is discarded whose recurrent state may hold other tokens, in records."""
+
+ALWAYS_SPOILT = (
+    "this model has recurrent state, and %s: the KV cache of a request that pauses is discarded. A"
+    " resume recomputes what the prefix cache does not have"
+)
 SPOILT = (
-    "this model has recurrent state, and steps are scheduled ahead of their tokens (asynchronous"
-    " scheduling or speculative decoding): the KV cache of a request that pauses is discarded,"
-    " since its state may hold tokens that are computed again. A resume recomputes what the prefix"
-    " cache does not have. To keep KV over pauses, start with --no-async-scheduling and without"
-    " speculative decoding"
+    "the KV cache of request %s is discarded, since its recurrent state holds other tokens: %s."
+    " This is logged once"
 )
 
 
@@ -53,8 +58,10 @@ class Pauses:
         self._slot_holders: set[str] = set()
         self._spoilt: list[Request] = []
         """Requests that stopped in this step, whose KV must not be used again."""
-        if port.stop_spoils_kv:
-            logger.warning(SPOILT)
+        self._said = {port.always_spoilt}
+        """The reasons for spoilt KV that were logged."""
+        if port.always_spoilt:
+            logger.warning(ALWAYS_SPOILT, port.always_spoilt)
 
     @property
     def kept_slots(self) -> int:
@@ -64,10 +71,17 @@ class Pauses:
         """
         return len(self._slot_holders)
 
-    def stopped(self, request: Request) -> None:
-        """Note that a session with KV has stopped, whether it waits or has its next chunk."""
-        if self._port.stop_spoils_kv:
+    def stopped(self, request: Request, stop: Stop) -> None:
+        """Note that a session has stopped, whether it waits or has its next chunk."""
+        if stop.spoilt:
             self._spoilt.append(request)
+            self._say(request, stop.spoilt)
+
+    def _say(self, request: Request, why: str) -> None:
+        """Log, once for each reason, why KV is spoilt."""
+        if why not in self._said:
+            self._said.add(why)
+            logger.warning(SPOILT, request.request_id, why)
 
     def discard_spoilt(self) -> None:
         """Discard the KV of sessions that stopped in this step, if it may hold other tokens.
@@ -78,25 +92,23 @@ class Pauses:
         for request in self._spoilt:
             kv = self._paused_kvs.get(request.request_id)
             if kv is not None:
-                self._manager.drop(kv, self._clock(), "recurrent state")
+                self._manager.drop(kv, self._clock(), RECURRENT)
             elif self._port.request(request.request_id) is request:
                 self._port.detach(request, None)
-            # The runner must not look for the state where it was.
-            self._port.give_slot_back(request.request_id)
         self._spoilt.clear()
 
-    def begin(self, request: Request, preempted: bool, watch: Watch | None) -> None:
-        """Pause a request that stopped at a call; `preempted` means that it has lost its blocks.
+    def begin(self, request: Request, stop: Stop, watch: Watch | None) -> None:
+        """Pause a request that stopped at a call.
 
         Without a `watch` the request is an unwatched session, as stock vLLM has them. It stays in
         vLLM's queues, as vLLM's own tests require.
         """
-        pause = Pause(request.request_id, self._clock(), computed_tokens(request))
+        pause = Pause(request.request_id, self._clock(), computed_tokens(request) + stop.ahead)
         pause.take(Step.PAUSE)
         self.open[request.request_id] = pause
         self._names[_clients_id(request.request_id)] = request.request_id
         self._chunking.end(request.request_id)
-        if preempted:
+        if stop.preempted:
             # As in every other pause, all tokens but the last count as computed.
             pause.frontier_tokens = request.num_tokens - 1
             pause.take(Step.RECLAIM)
@@ -128,16 +140,23 @@ class Pauses:
         self._manager.expect(self._paused_kvs[name], seconds, self._clock())
         return True
 
-    def before_chunk(self, session: Request) -> None:
+    def before_chunk(self, session: Request, update: StreamingUpdate) -> None:
         """Prepare a session for the result of its tool, before that is appended.
 
         If the KV is dropped, the frontier replaces the computed tokens, so that no decoded token
-        is lost.
+        is lost. vLLM drops the last sampled token, which the update repeats. If the KV has that
+        token, it must not be computed again. So KV is discarded if the update begins otherwise.
         """
         pause = self.open.get(session.request_id)
-        if pause is not None:
-            self._slot_holders.discard(session.request_id)
-            self._port.before_chunk(session, None if pause.held else pause.frontier_tokens)
+        if pause is None:
+            return
+        self._slot_holders.discard(session.request_id)
+        last = session.num_tokens - 1
+        if pause.held and pause.frontier_tokens > last and not repeats_last_token(session, update):
+            self._say(session, OF_CHUNK)
+            self._manager.drop(self._paused_kvs[session.request_id], self._clock(), RECURRENT)
+        frontier = None if pause.held else min(pause.frontier_tokens, last)
+        self._port.before_chunk(session, frontier)
 
     def after_chunk(self, session: Request, update: StreamingUpdate) -> None:
         """Queue a session after the result of its tool was appended."""
@@ -150,6 +169,8 @@ class Pauses:
         returned = len(update.prompt_token_ids or ()) - 1  # the first is the last one sampled
         self._sessions.answered(session, kv.tool, max(0, returned), now)
         self._port.after_chunk(session, kv.session.arrival, dropped=not pause.held)
+        if pause.held and pause.frontier_tokens > computed_tokens(session):
+            self._port.advance(session)
 
     def admitted(self, output: SchedulerOutput) -> None:
         """Close the pauses of the requests that run again with this step."""

@@ -71,7 +71,7 @@ class PausingScheduler(Scheduler):
     def _update_request_as_session(self, session: Request, update: StreamingUpdate) -> None:
         """Append a tool's result to its session, with the grammar of the next turn."""
         parts = self.parts
-        parts.pauses.before_chunk(session)
+        parts.pauses.before_chunk(session, update)
         super()._update_request_as_session(session, update)
         parts.pauses.after_chunk(session, update)
         parts.grammars.apply(session)
@@ -137,15 +137,16 @@ class PausingScheduler(Scheduler):
         parts, request_id = self.parts, request.request_id
         if parts.stops.ends(request, parts.pauses.take_report(request_id)):
             return True
-        preempted = parts.port.stops(request)
+        stop = parts.port.stops(request)
         if super()._handle_stopped_request(request):
             return True
-        if not preempted:
-            parts.pauses.stopped(request)
+        parts.pauses.stopped(request, stop)
         if waits_for_tool(request):
-            parts.pauses.begin(request, preempted, parts.stops.watches.get(request_id))
-        elif preempted:
+            parts.pauses.begin(request, stop, parts.stops.watches.get(request_id))
+        elif stop.preempted:
             parts.port.keep_in_queue(request)
+        elif stop.ahead:
+            parts.port.advance(request)  # its next chunk has come already
         return False
 
     # -- what goes out ---------------------------------------------------------------------------

@@ -46,6 +46,12 @@ class KVMetrics:
             documentation="Pauses that have ended, by what happened to their KV cache.",
             labelnames=[*labelnames, "handling"],
         )
+        self._released = metric(
+            counter,
+            name="caesura_kv_released_blocks",
+            documentation="Blocks of KV cache that paused requests gave up, by reason.",
+            labelnames=[*labelnames, "why"],
+        )
         self._regret = metric(
             counter,
             name="caesura_kv_regret_block_seconds",
@@ -86,6 +92,8 @@ class KVMetrics:
                 self._pauses.labels(*labels, pause.handling).inc()
                 self._regret.labels(*labels).inc(pause.regret or 0.0)
                 self._pause_seconds.labels(*labels).observe(pause.pause_seconds or 0.0)
+                for release in pause.decisions:
+                    self._released.labels(*labels, release.why).inc(release.blocks)
             case StepsRecord() as steps:
                 self._count_steps(steps, labels)
             case RestRecord() as rest:

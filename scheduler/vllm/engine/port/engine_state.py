@@ -34,6 +34,29 @@ class StepWork:
     prefills: Sequence[tuple[str, int, int]] = ()
 
 
+OF_DRAFTS = "accepted drafts may lie behind the stop (speculative decoding)"
+OF_INPUTS = "it lacks the inputs of the last tokens (--use-replayssm)"
+OF_STEPS = "several steps had been scheduled behind the stop"
+OF_CHUNK = "the next chunk takes the place of the last token"
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The KV of a session at its stop.
+
+    `preempted`: it has lost its blocks meanwhile. Otherwise all tokens but the last are computed.
+    A step in flight may compute the last one too, and more. Attention would write the same KV to
+    the same place again. A recurrent state must not apply a token twice. So `ahead` says that the
+    step in flight applies just the last token, which then counts as computed. `spoilt` says why
+    the state is that of other tokens (`OF_...`), so that the KV must not be used again; it is
+    empty otherwise.
+    """
+
+    preempted: bool = False
+    ahead: bool = False
+    spoilt: str = ""
+
+
 class EngineState(Protocol):
     """The adapter's view of a vLLM scheduler. Sizes are in blocks or tokens."""
 
@@ -50,12 +73,8 @@ class EngineState(Protocol):
     """Whether single blocks can be released and others found: a plain layout that is cached."""
     blocks_change_hands: bool
     """Whether a new request can take over the blocks of one that has finished."""
-    stop_spoils_kv: bool
-    """Whether the KV of a request that stops may hold more tokens than count as computed.
-
-    A recurrent state does, if the step in flight or an accepted draft has gone on behind the stop.
-    These tokens are computed again, and would be applied to the state twice.
-    """
+    always_spoilt: str
+    """Why the KV of every session that stops is spoilt, or an empty text."""
     max_context_tokens: int
     max_running: int
 
@@ -278,7 +297,7 @@ class EngineState(Protocol):
     def settled_tokens(self, request: Request) -> int | None:
         """Return how many tokens the blocks of a request that has stopped hold.
 
-        It is None where that is not certain (`stop_spoils_kv`).
+        The step in flight may add the last one. It is None where a recurrent state is of no use.
         """
         ...
 
@@ -299,13 +318,17 @@ class EngineState(Protocol):
 
     # -- pauses ----------------------------------------------------------------------------------
 
-    def stops(self, request: Request) -> bool:
-        """Prepare a stopped session for vLLM; return whether it was preempted meanwhile.
+    def stops(self, request: Request) -> Stop:
+        """Prepare a stopped session for vLLM, and return what its KV holds.
 
         Draft tokens after its last token no longer count as computed. Only with asynchronous
         scheduling can a session stop while preempted: its last token was in flight when it lost
         its blocks.
         """
+        ...
+
+    def advance(self, session: Request) -> None:
+        """Count one more token of a session as computed, behind which its next chunk begins."""
         ...
 
     def keep_in_queue(self, request: Request) -> None:

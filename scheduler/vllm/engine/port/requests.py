@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from vllm.multimodal.inputs import MultiModalFeatureSpec
-from vllm.v1.request import Request, RequestStatus
+from vllm.v1.request import Request, RequestStatus, StreamingUpdate
 
 from caesura.scheduler.vllm.wire import REPLAYED_KEY
 
@@ -77,6 +77,12 @@ def takes_chunks(request: Request) -> bool:
 def has_next_chunk(request: Request) -> bool:
     """Return whether a session's next chunk has arrived before its turn ended."""
     return bool(request.streaming_queue)
+
+
+def repeats_last_token(session: Request, chunk: StreamingUpdate) -> bool:
+    """Return whether a chunk repeats the token that its session sampled last, and has others."""
+    tokens = chunk.prompt_token_ids
+    return tokens is not None and len(tokens) > 1 and tokens[0] == session.all_token_ids[-1]
 
 
 def may_reuse(request: Request, other: Request) -> bool:

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from vllm.utils.math_utils import cdiv
-from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.request_queue import SchedulingPolicy
@@ -22,12 +21,21 @@ from caesura.scheduler.vllm.engine.port.blocks import (
     owned_alone,
 )
 from caesura.scheduler.vllm.engine.port.engine_state import (
+    OF_CHUNK,
+    OF_DRAFTS,
+    OF_INPUTS,
+    OF_STEPS,
     EngineState,
     LoadsOverSteps,
     Queue,
     StepWork,
+    Stop,
 )
-from caesura.scheduler.vllm.engine.port.requests import READY, waits_for_tool
+from caesura.scheduler.vllm.engine.port.requests import (
+    READY,
+    repeats_last_token,
+    waits_for_tool,
+)
 
 
 class Parked:
@@ -103,14 +111,13 @@ class EngineState032(EngineState):
         self._parked = Parked()
         self.blocks = Blocks(self._manager.block_pool)
         self.block_size: int = scheduler.block_size
-        recurrent = has_recurrent_state(scheduler.kv_cache_config)
+        self._recurrent = has_recurrent_state(scheduler.kv_cache_config)
+        self.always_spoilt = self._why_spoilt() if self._recurrent else ""
         self.groups = groups_of(scheduler.kv_cache_config)
         self.attention_tokens = attention_tokens(scheduler.kv_cache_config, self.block_size)
-        self.plain_layout = self._groups == 1 and not recurrent
+        self.plain_layout = self._groups == 1 and not self._recurrent
         self.single_blocks_findable = bool(self._manager.enable_caching) and self.plain_layout
         self.blocks_change_hands = can_change_hands(scheduler.kv_cache_config)
-        runs_ahead = isinstance(scheduler, AsyncScheduler) or scheduler.num_spec_tokens > 0
-        self.stop_spoils_kv = runs_ahead and recurrent
         self.max_context_tokens: int = scheduler.max_model_len
         self.max_running: int = scheduler.max_num_running_reqs
 
@@ -424,6 +431,8 @@ class EngineState032(EngineState):
                 self.give_back(request, rest)
         scheduler.encoder_cache_manager.free(request)
         request.num_computed_tokens = 0
+        if self._recurrent:
+            self.give_slot_back(request.request_id)  # the runner must not look for its old state
         if not self._parked.lost_kv(request):
             scheduler.kv_holding_waiting.remove_request(request)
             scheduler.waiting.prepend_request(request)
@@ -446,8 +455,9 @@ class EngineState032(EngineState):
     # -- blocks that change hands ----------------------------------------------------------------
 
     def settled_tokens(self, request: Request) -> int | None:
-        if self.stop_spoils_kv:
-            return None
+        if self._recurrent:
+            stop = self._state_of(request)
+            return None if stop.spoilt else request.num_tokens - 1 + stop.ahead
         frontier = request.num_computed_tokens - request.num_output_placeholders
         return min(frontier, request.num_tokens - 1)
 
@@ -484,9 +494,35 @@ class EngineState032(EngineState):
 
     # -- pauses ----------------------------------------------------------------------------------
 
-    def stops(self, request: Request) -> bool:
-        preempted = request.num_computed_tokens == 0
-        if preempted and request.streaming_queue:
+    def _why_spoilt(self) -> str:
+        """Return why no recurrent state of this engine can be used behind a stop."""
+        if self._scheduler.num_spec_tokens:
+            return OF_DRAFTS
+        if getattr(self._scheduler.cache_config, "use_replayssm", False):
+            # The runner forgets the inputs that it has not applied when the slot is given back.
+            return OF_INPUTS
+        return ""
+
+    def _state_of(self, request: Request) -> Stop:
+        """Return what the recurrent state of a stopped session holds after the steps in flight."""
+        if self.always_spoilt:
+            return Stop(spoilt=self.always_spoilt)
+        beyond = request.num_computed_tokens - (request.num_tokens - 1)
+        if not beyond:
+            return Stop()
+        if beyond != 1 or request.num_in_flight_tokens != 1:
+            return Stop(spoilt=OF_STEPS)
+        # A chunk that has already arrived may be the end of the input.
+        chunk = request.streaming_queue[0] if request.streaming_queue else None
+        if chunk is not None and not repeats_last_token(request, chunk):
+            return Stop(spoilt=OF_CHUNK)
+        return Stop(ahead=True)
+
+    def stops(self, request: Request) -> Stop:
+        stop = Stop(preempted=request.num_computed_tokens == 0)
+        if self._recurrent and not stop.preempted:
+            stop = self._state_of(request)
+        if stop.preempted and request.streaming_queue:
             # The next chunk has already arrived, and follows all tokens but the last.
             request.num_computed_tokens = request.num_tokens - 1
         # vLLM counts every accepted draft token as computed, also those after the end of a call,
@@ -494,7 +530,10 @@ class EngineState032(EngineState):
         # there are placeholders for them, which vLLM subtracts itself.
         frontier = request.num_computed_tokens - request.num_output_placeholders
         request.num_computed_tokens -= max(0, frontier - (request.num_tokens - 1))
-        return preempted
+        return stop
+
+    def advance(self, session: Request) -> None:
+        session.num_computed_tokens += 1
 
     def keep_in_queue(self, request: Request) -> None:
         request.num_computed_tokens = 0
