@@ -35,7 +35,7 @@ CASES = (
     Case("six tools, states", "mix", "mix:longest=2", 48, 100, STATES),
 )
 POLICIES = ("fcfs", "fcfs:handling=discard", "infercept", "stock", STOCK)
-"""The default; what it does to states under asynchronous scheduling; InferCept; stock vLLM."""
+"""The default; what it does to states with speculative decoding; InferCept; stock vLLM."""
 
 LOADS = (0.5, 1.0, 1.5)
 HEADS = ("mean latency [s]", "p99 [s]", "mean TTFT [s]", "recomputed [%]", "mean, of offloading")
