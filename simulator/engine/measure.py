@@ -24,7 +24,7 @@ from caesura.scheduler.records.outcomes import (
 from caesura.scheduler.vllm.engine.export.writer import forecast_record
 from caesura.scheduler.vllm.engine.scheduler import PausingScheduler
 from caesura.scheduler.vllm.engine.sessions.recorder import Recorder
-from caesura.scheduler.vllm.engine.sessions.session import SessionState
+from caesura.scheduler.vllm.engine.sessions.served import SessionState
 from caesura.simulator.engine.check import port_of
 from caesura.simulator.engine.runner import Work
 from caesura.simulator.engine.transfer import Ordered, Span

@@ -49,7 +49,7 @@ def all_is_told_and_nothing_left(world: World) -> None:
     assert scheduler.requests == {}
     pool = scheduler.kv_cache_manager.block_pool
     assert pool.get_num_free_blocks() == pool.num_gpu_blocks - 1
-    assert not scheduler.parts.pauses.open
+    assert not scheduler.parts.served.paused
     for session in world.sessions.values():
         if session.reports and session.reports[-1].get("verdict") == "end":
             decoded = [token for part in session.parts[::2] for token in part]

@@ -8,6 +8,7 @@ from vllm.v1.request import RequestStatus
 
 from caesura.intercept.kv.states import State
 from caesura.scheduler.vllm.engine.export.writer import RecordWriter
+from caesura.scheduler.vllm.engine.sessions.served import Stage
 from tests.scheduler.world import World
 
 from .lanes import check_lanes, replay
@@ -20,6 +21,7 @@ def check_all(world: World) -> None:
     """Everything that must hold between two steps."""
     world.check()
     check_states(world.scheduler)
+    check_stages(world.scheduler)
     check_collections(world.scheduler)
     check_parked(world.scheduler)
     check_blocks(world.scheduler)
@@ -39,7 +41,7 @@ def check_states(scheduler: Any) -> None:
     """A request is in one state, and its pause, its holding and its queue agree on which."""
     running = {request.request_id for request in scheduler.running}
     paused_kvs = scheduler.parts.manager.paused_kvs
-    pauses = scheduler.parts.pauses.open
+    pauses = {name: one.pause for name, one in scheduler.parts.served.paused.items()}
     assert set(pauses) == {one.key for one in paused_kvs.values() if one.pause is not None}
     for request_id, pause in pauses.items():
         request = scheduler.requests[request_id]
@@ -51,6 +53,20 @@ def check_states(scheduler: Any) -> None:
         assert (paused_kvs[request_id].detached is None) == pause.held
     for request in scheduler.waiting:
         assert not _blocks_of(scheduler, request.request_id), "it queues among those without KV"
+
+
+def check_stages(scheduler: Any) -> None:
+    """Every request has a record, whose session stands where vLLM has the request."""
+    served = scheduler.parts.served
+    running = {request.request_id for request in scheduler.running}
+    alive = {name: one for name, one in scheduler.requests.items() if not one.is_finished()}
+    assert set(served) == set(alive)
+    for name, request in alive.items():
+        waits = Stage.PAUSED if request.status in WAITS_FOR_TOOL else Stage.QUEUED
+        assert served[name].session.stage is (Stage.RUNNING if name in running else waits)
+        assert served[name].request is request
+    assert set(served.following) == {name for name, one in served.items() if one.follows}
+    assert set(served.slot_keepers) <= set(served.paused)
 
 
 def check_collections(scheduler: Any) -> None:
@@ -177,9 +193,9 @@ def check_rest(world: World) -> None:
     pool = scheduler.kv_cache_manager.block_pool
     assert scheduler.requests == {}
     assert pool.get_num_free_blocks() == pool.num_gpu_blocks - 1
-    assert not scheduler.parts.pauses.open
+    assert not scheduler.parts.served
+    assert not scheduler.parts.served.paused
     assert not scheduler.parts.manager.paused_kvs
-    assert not scheduler.parts.stops.watches
     assert scheduler.num_waiting_for_streaming_input == 0
     planner = scheduler.parts.manager.planner
     if planner is not None:

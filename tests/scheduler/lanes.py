@@ -8,7 +8,7 @@ from vllm.v1.request import RequestStatus
 from caesura.intercept.kv.states import State
 from caesura.scheduler.records import LanesRecord
 from caesura.scheduler.vllm.engine.export.request_states import PAUSED
-from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKV
+from caesura.scheduler.vllm.engine.sessions.served import PausedKV
 
 from .world import World
 
@@ -116,7 +116,8 @@ def check_lane(world: World, row: Row) -> None:
     scheduler = world.scheduler
     request = scheduler.requests.get(row.request)
     kv = scheduler.parts.manager.paused_kvs.get(row.request)
-    pause = scheduler.parts.pauses.open.get(row.request)
+    paused = scheduler.parts.served.paused.get(row.request)
+    pause = paused.pause if paused is not None else None
     if request is None or (pause is not None and pause.state is State.PAUSED):
         assert row.blocks == kv.resident, row
         if settled(scheduler, kv):

@@ -17,7 +17,7 @@ from vllm.v1.request import RequestStatus
 from caesura.intercept.calls.formats import resolve
 from caesura.intercept.kv.handling import make_handling
 from caesura.scheduler.vllm.engine.kv.paused_kvs import can_lose
-from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKV
+from caesura.scheduler.vllm.engine.sessions.served import PausedKV
 
 from .invariants import check_all, check_rest, held_to_budget, said_as_planned
 from .whims import Whims

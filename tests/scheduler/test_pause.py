@@ -109,8 +109,8 @@ def test_abort_from_any_state_frees_everything(asynchronous: bool, depth: int, s
     scheduler = world.scheduler
     assert scheduler.requests == {}
     assert scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == 100
-    assert not scheduler.parts.pauses.open
-    assert not scheduler.parts.stops.watches
+    assert not scheduler.parts.served
+    assert not scheduler.parts.served.paused
     assert not scheduler.parts.stops.closing
     assert scheduler.num_waiting_for_streaming_input == 0
     assert scheduler.get_num_unfinished_requests() == 0
@@ -165,9 +165,9 @@ def test_the_longest_pause_pays_first() -> None:
     run_until_paused(world, young)
     world.plain("c", range(1000, 1090))
     world.step()
-    pauses = world.scheduler.parts.pauses.open
-    assert not pauses["old"].held
-    assert pauses["young"].held
+    pauses = world.scheduler.parts.served.paused
+    assert not pauses["old"].pause.held
+    assert pauses["young"].pause.held
 
 
 def test_nothing_is_reclaimed_without_need() -> None:
@@ -178,7 +178,7 @@ def test_nothing_is_reclaimed_without_need() -> None:
         world.plain(f"p{index}", range(index * 100, index * 100 + 100))
     for _ in range(10):
         world.step()
-    assert world.scheduler.parts.pauses.open["a"].held
+    assert world.parts.served["a"].pause.held
 
 
 def all_come_back_at_once(asynchronous: bool, depth: int) -> World:
@@ -248,7 +248,7 @@ def test_running_requests_take_paused_blocks_before_they_preempt() -> None:
     for _ in range(80):
         world.step()
     assert runner.finished
-    assert not world.scheduler.parts.pauses.open["a"].held
+    assert not world.parts.served["a"].pause.held
 
 
 def test_resets_the_prefix_cache_under_paused_sessions() -> None:

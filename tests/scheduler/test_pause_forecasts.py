@@ -101,7 +101,7 @@ def test_a_forecast_finds_its_pause_without_looking_at_the_others() -> None:
     world = World(make_scheduler())
     paused(world, "session-1-abcd", 0)
     paused(world, "session-2-abcd", 1000)
-    pauses = world.parts.pauses
+    served = world.parts.served
 
     class Unlooked(dict[str, Any]):
         def __iter__(self) -> Any:
@@ -109,7 +109,7 @@ def test_a_forecast_finds_its_pause_without_looking_at_the_others() -> None:
 
         items = keys = values = __iter__
 
-    pauses.open = Unlooked(pauses.open)
+    served.paused = Unlooked(served.paused)
     assert expect(world, "session-2", 5.0) == {"taken": True}
     assert expect(world, "session-3", 5.0) == {"taken": False}
 

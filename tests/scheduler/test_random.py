@@ -30,13 +30,11 @@ def test_everything_finishes(seed: int, asynchronous: bool, depth: int) -> None:
     )
     for index in range(150):
         clients_act(world, rng, index)
-        held = [
-            pause.request_id for pause in world.scheduler.parts.pauses.open.values() if pause.held
-        ]
+        held = [name for name, one in world.parts.served.paused.items() if one.pause.held]
         if held and rng.random() < 0.1:
             world.drop_kv(rng.choice(held))
     world.run(2000)
     scheduler = world.scheduler
     all_is_told_and_nothing_left(world)
-    assert not scheduler.parts.stops.watches
+    assert not scheduler.parts.served
     assert scheduler.num_waiting_for_streaming_input == 0

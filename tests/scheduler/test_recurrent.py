@@ -112,7 +112,7 @@ def test_a_turn_may_end_anywhere_in_a_block(length: int, result: str, recurrent:
     session = world.session("a", range(length + 16), CALL, result, CALL, result, "done")
     for _ in range(2):
         until_paused(world, session)
-        assert world.parts.pauses.open["a"].held
+        assert world.parts.served["a"].pause.held
         world.answer(session)
     world.run()
     assert not any(world.computed_again.values())
@@ -172,7 +172,7 @@ def test_accepted_drafts_leave_no_trace(
     )
     session = world.session("a", range(40), "w" * text_before + CALL, " 3]", " is it")
     until_paused(world, session)
-    assert not world.parts.pauses.open["a"].held
+    assert not world.parts.served["a"].pause.held
     world.answer(session)
     world.run()
     assert world.accepted_drafts

@@ -135,7 +135,7 @@ def _requests(scheduler: Any) -> Any:
         sorted(scheduler.reset_preempted_req_ids),
         sorted(scheduler.finished_req_ids),
         sorted(scheduler.parts.stops.closing),
-        scheduler.parts.chunking._frontiers,
+        {name: one.frontier for name, one in scheduler.parts.served.recomputing.items()},
     )
 
 

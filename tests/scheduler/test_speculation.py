@@ -31,7 +31,7 @@ def test_a_call_that_ends_among_accepted_drafts_resumes_at_its_last_token(
         world.drain()
         assert bytes(session.delivered).decode().endswith(decoded)
         request = scheduler.requests["a"]
-        assert scheduler.parts.pauses.open["a"].frontier_tokens == request.num_tokens - 1
+        assert scheduler.parts.served["a"].pause.frontier_tokens == request.num_tokens - 1
         world.answer(session)
         assert not request.spec_token_ids, "drafts from before the result"
     world.run()

@@ -9,7 +9,7 @@ import pytest
 from caesura.scheduler.vllm.engine import compose
 from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs
 from caesura.scheduler.vllm.engine.port.v032 import EngineState032
-from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKV
+from caesura.scheduler.vllm.engine.sessions.served import PausedKV
 from caesura.simulator.engine import simulate
 from caesura.simulator.engine.run import Member, Prepared, prepare
 from caesura.simulator.policy import Policy

@@ -70,7 +70,7 @@ def _equip_unbuilt() -> None:
     parts = MagicMock()
     parts.control.take.return_value = False
     parts.stops.cut.return_value = False
-    parts.stops.ends.return_value = False
+    parts.served.get.return_value = None
     parts.port.stops.return_value = False
     scheduler = importlib.import_module(f"{OUR_MODULE}.engine.scheduler")
     scheduler.PausingScheduler.parts = parts

@@ -109,7 +109,7 @@ class Told:
             world.now += 1e6
             world.step()
             world.drain()
-        if world.scheduler.requests or world.parts.pauses.open:
+        if world.scheduler.requests or world.parts.served:
             yield f"requests are left: {list(world.scheduler.requests)}"
         pool = world.scheduler.kv_cache_manager.block_pool
         if pool.get_num_free_blocks() != pool.num_gpu_blocks - 1:

@@ -96,7 +96,7 @@ class Faults:
 
     def drop(self) -> None:
         """The engine gives up what a paused request holds."""
-        held = [one.request_id for one in self.world.parts.pauses.open.values() if one.held]
+        held = [name for name, one in self.world.parts.served.paused.items() if one.pause.held]
         if held:
             self.happened["KV dropped"] += 1
             self.world.drop_kv(self.rng.choice(held))

@@ -26,6 +26,7 @@ from caesura.scheduler.vllm.engine.port.requests import (
     replayed_tokens,
     takes_chunks,
 )
+from caesura.scheduler.vllm.engine.sessions.served import Served, ServedRequests
 from caesura.scheduler.vllm.tokenizer import format_names, template_of, vocabulary_from
 from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
 
@@ -151,25 +152,17 @@ def _text_of(tokens: Sequence[int], vocabulary: Vocabulary, formats: Sequence[Ca
 class CallStops:
     """Watches the requests of one scheduler, and keeps the reports of stops for the clients."""
 
-    def __init__(self, detector: CallDetector) -> None:
+    def __init__(self, detector: CallDetector, served: ServedRequests) -> None:
         self._detector = detector
-        self.watches: dict[str, Watch] = {}
-        """The watches of the current turns, by request id."""
-        self._verdicts: dict[str, str] = {}
+        self._served = served
         self._reports: dict[str, dict[str, Any]] = {}
+        """The reports of this step, also of requests that ended in it."""
         self.closing: set[str] = set()
         """Ids of ended sessions whose client has not closed its input yet."""
 
-    def watch(self, request: Request) -> None:
+    def watch(self, served: Served) -> None:
         """Attach the watch that the request's parameters ask for, for a new turn."""
-        self.watches.pop(request.request_id, None)
-        watch = self._detector.watch_for(request)
-        if watch is not None:
-            self.watches[request.request_id] = watch
-
-    def forget(self, request_id: str) -> None:
-        """Remove the watch of a request that is about to be freed."""
-        self.watches.pop(request_id, None)
+        served.watch = self._detector.watch_for(served.request)
 
     def is_goodbye(self, request_id: str) -> bool:
         """Return, once per session, whether a chunk only closes the input of an ended session."""
@@ -187,40 +180,42 @@ class CallStops:
 
     def cut(self, request: Request, new_tokens: list[int]) -> bool:
         """Remove the new tokens after the watch's stop; return whether there is a stop."""
-        watch = self.watches.get(request.request_id)
-        found = watch.first_stop(new_tokens) if watch is not None else None
+        served = self._served.get(request.request_id)
+        if served is None or served.watch is None:
+            return False
+        found = served.watch.first_stop(new_tokens)
         if found is None:
             return False
         del new_tokens[found[0] + 1 :]
-        self._verdicts[request.request_id] = found[1].value
+        served.verdict = found[1]
         return True
 
-    def ends(self, request: Request, resume: ResumeReport | None) -> bool:
+    def ends(self, served: Served) -> bool:
         """Return whether a stopped, watched request has ended, since its turn holds no call."""
-        if request.request_id not in self.watches:
+        request, resumed, served.resumed = served.request, served.resumed, None
+        if served.watch is None:
             return False
-        report = self._report(request, resume)
+        report = self._report(served, resumed)
         if report["paused"] or has_next_chunk(request):
             return False
         if takes_chunks(request):
             self.closing.add(request.request_id)
         return True
 
-    def _report(self, request: Request, resume: ResumeReport | None) -> dict[str, Any]:
+    def _report(self, served: Served, resumed: ResumeReport | None) -> dict[str, Any]:
         """Return the report that the client receives with the turn's last token, and store it."""
-        verdict = self._verdicts.pop(request.request_id, None)
-        called = verdict == Verdict.CALL.value and has_stopped(request)
+        request, verdict, served.verdict = served.request, served.verdict, None
+        called = verdict is Verdict.CALL and has_stopped(request)
         report = {
             "paused": called and request.resumable,
-            "verdict": verdict,
-            "resume": asdict(resume) if resume is not None else None,
+            "verdict": verdict.value if verdict is not None else None,
+            "resume": asdict(resumed) if resumed is not None else None,
         }
         self._reports[request.request_id] = report
         return report
 
     def attach(self, outputs: dict[int, EngineCoreOutputs]) -> None:
         """Attach the reports to the last outputs of the turns."""
-        self._verdicts.clear()
         if not self._reports:
             return
         for of_client in outputs.values():

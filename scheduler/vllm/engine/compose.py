@@ -41,10 +41,9 @@ from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedBlocks, PausedCoun
 from caesura.scheduler.vllm.engine.kv.reclaim import Reclaimer
 from caesura.scheduler.vllm.engine.pauses import Pauses
 from caesura.scheduler.vllm.engine.port import EngineState, engine_state_of
-from caesura.scheduler.vllm.engine.port.grammars import TurnGrammars
 from caesura.scheduler.vllm.engine.sessions.history_file import HistoryFile, file_of_engine
 from caesura.scheduler.vllm.engine.sessions.recorder import Recorder
-from caesura.scheduler.vllm.engine.sessions.session import Clock
+from caesura.scheduler.vllm.engine.sessions.served import Clock, ServedRequests
 from caesura.scheduler.vllm.engine.sessions.sessions import Contents, Sessions, TokenContents
 from caesura.scheduler.vllm.engine.steps import Chunking, StepCosts
 from caesura.scheduler.vllm.engine.swap.host import HostStore
@@ -97,7 +96,7 @@ class Parts:
     recorder: Recorder
     detector: CallDetector
     stops: CallStops
-    grammars: TurnGrammars
+    served: ServedRequests
     sessions: Sessions
     paused_kvs: PausedKVs
     manager: PausedKVManager
@@ -132,19 +131,20 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
     counts = PausedCounts()
     recorder = _recorder(port, settings, given, counts, planner)
     detector = CallDetector(config, given.vocabulary, given.formats, settings.formats)
-    sessions = _sessions(config, settings, given, recorder, detector)
+    served = ServedRequests()
+    sessions = _sessions(config, settings, given, served, recorder, detector)
     paused_kvs = PausedKVs(PausedBlocks(port, _store_of(planner)), recorder, counts)
     manager = PausedKVManager(port, settings, costs, sessions, recorder, paused_kvs, planner)
-    stops = CallStops(detector)
+    stops = CallStops(detector, served)
     step_tokens = StepTokens(settings.chunk, settings.chunk_saturations, settings.long_step_decodes)
-    chunking = Chunking(port, costs, paused_kvs, step_tokens, measured is not None)
+    chunking = Chunking(port, costs, paused_kvs, served, step_tokens, measured is not None)
     step_costs = StepCosts(port, costs, chunking, recorder)
     order = _order(settings, port, sessions)
     queue = WaitingQueue(port, sessions, paused_kvs, manager.views, clock, order)
     reclaim = Reclaimer(port, manager, paused_kvs, clock)
-    pauses = Pauses(port, manager, paused_kvs, sessions, chunking, clock)
+    pauses = Pauses(port, manager, paused_kvs, served, sessions, clock)
     engine = EngineControl(
-        port, manager, pauses, stops, sessions, recorder, chunking, step_costs, costs, clock
+        port, manager, pauses, stops, served, sessions, recorder, chunking, step_costs, costs, clock
     )
     workers = config.parallel_config.world_size
     commands = Commands(engine, scheduler.kv_cache_config, workers)
@@ -155,7 +155,7 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
         recorder=recorder,
         detector=detector,
         stops=stops,
-        grammars=TurnGrammars(),
+        served=served,
         sessions=sessions,
         paused_kvs=paused_kvs,
         manager=manager,
@@ -167,7 +167,7 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
         admission=StepAdmission(port, manager, paused_kvs, planner, queue, reclaim, recorder),
         pauses=pauses,
         follow_ups=FollowUps(
-            port, manager, paused_kvs, sessions, detector, clock, settings.retention
+            port, manager, paused_kvs, served, sessions, detector, clock, settings.retention
         ),
         control=ControlPort(commands),
         engine=engine,
@@ -225,6 +225,7 @@ def _sessions(
     config: VllmConfig,
     settings: Settings,
     given: Dependencies,
+    served: ServedRequests,
     recorder: Recorder,
     detector: CallDetector,
 ) -> Sessions:
@@ -244,7 +245,7 @@ def _sessions(
         predictor = PromptLengths(predictor, lengths)
     if given.predictor is None and type(predictor) is not History:
         predictor = _guarded(predictor, known, history_file.predictor)
-    return Sessions(predictor, history_file, admission, recorder, contents, lengths)
+    return Sessions(served, predictor, history_file, admission, recorder, contents, lengths)
 
 
 def _guarded(predictor: Predictor, known: Predictor, pauses: PausePredictor) -> Guarded:

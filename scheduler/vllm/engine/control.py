@@ -26,7 +26,7 @@ from caesura.scheduler.vllm.engine.pauses import Pauses
 from caesura.scheduler.vllm.engine.port import EngineState
 from caesura.scheduler.vllm.engine.port.blocks import ids_of, real_ids
 from caesura.scheduler.vllm.engine.sessions.recorder import Recorder
-from caesura.scheduler.vllm.engine.sessions.session import Clock
+from caesura.scheduler.vllm.engine.sessions.served import Clock, ServedRequests
 from caesura.scheduler.vllm.engine.sessions.sessions import Sessions
 from caesura.scheduler.vllm.engine.steps import Chunking, StepCosts
 from caesura.scheduler.vllm.engine.swap.planner import SwapPlanner
@@ -57,6 +57,7 @@ class EngineControl:
     manager: PausedKVManager
     pauses: Pauses
     stops: CallStops
+    served: ServedRequests
     sessions: Sessions
     recorder: Recorder
     chunking: Chunking
@@ -83,7 +84,7 @@ class EngineControl:
         """
         pool, planner = self.port.blocks, self.planner
         prompts = self.sessions.prompts
-        pauses = self.pauses.open.values()
+        pauses = [one.pause for one in self.served.paused.values() if one.pause is not None]
         owned = self._blocks_by_owner()
         running = len(self.port.running())
         return {
@@ -94,7 +95,7 @@ class EngineControl:
             "resuming": sum(p.state is State.RESUMING for p in pauses),
             "retained": len(self.paused_kvs) - len(pauses),
             "closing": len(self.stops.closing),
-            "watched": len(self.stops.watches),
+            "watched": sum(one.watch is not None for one in self.served.values()),
             "handling": self.manager.handling.name,
             "blocks_total": pool.total,
             "blocks_free": pool.free(),
@@ -112,7 +113,7 @@ class EngineControl:
         running = {request.request_id for request in self.port.running()}
         for request_id in self.port.request_ids():
             owner = "running" if request_id in running else "waiting"
-            owner = "paused" if request_id in self.pauses.open else owner
+            owner = "paused" if request_id in self.served.paused else owner
             owned[owner] |= real_ids(self.port.blocks_of(request_id))
         for kv in self.paused_kvs.values():
             owned["paused"] |= real_ids(self.paused_kvs.blocks.apart(kv))

@@ -16,7 +16,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
-from caesura.intercept.calls.watch import Call, Watch
+from caesura.intercept.calls.watch import Call
 from caesura.scheduler.vllm.engine.calls import CallDetector
 from caesura.scheduler.vllm.engine.kv.manager import PausedKVManager
 from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs
@@ -28,8 +28,13 @@ from caesura.scheduler.vllm.engine.port.requests import (
     is_not_admitted,
     may_reuse,
 )
-from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKV
-from caesura.scheduler.vllm.engine.sessions.session import Clock, SessionState
+from caesura.scheduler.vllm.engine.sessions.served import (
+    Clock,
+    PausedKV,
+    Served,
+    ServedRequests,
+    SessionState,
+)
 from caesura.scheduler.vllm.engine.sessions.sessions import Sessions
 
 logger = logging.getLogger(__name__)
@@ -46,6 +51,7 @@ class FollowUps:
         port: EngineState,
         manager: PausedKVManager,
         paused_kvs: PausedKVs,
+        served: ServedRequests,
         sessions: Sessions,
         detector: CallDetector,
         clock: Clock,
@@ -55,6 +61,7 @@ class FollowUps:
         self._port = port
         self._manager = manager
         self._paused_kvs = paused_kvs
+        self._served = served
         self._sessions = sessions
         self._detector = detector
         self._clock = clock
@@ -65,34 +72,34 @@ class FollowUps:
         if seconds > 0 and obstacle is not None:
             logger.warning("KV is not kept for the follow-ups of clients' calls: %s", obstacle)
         self._by_key: dict[Hashable, PausedKV] = {}
-        self._expected: dict[str, PausedKV] = {}
 
     # -- the end of a request --------------------------------------------------------------------
 
-    def finished(self, request: Request, watch: Watch | None) -> bool:
+    def finished(self, served: Served) -> bool:
         """Retain the KV of a request about to be freed; return whether its session may continue."""
-        follow_up_of = self._expected.pop(request.request_id, None)
-        if follow_up_of is not None:
-            self._close(follow_up_of)
+        request, followed = served.request, self._served.stop_following(served)
+        if followed is not None:
+            self._close(followed)
         paused = self._paused_kvs.get(request.request_id)
         if paused is not None and has_stopped(request):
             self._take_over(request, paused)
-            self._sessions.leaves(request)
+            self._sessions.left(served)
             return True
-        call = self._call_of(request, watch)
+        call = self._call_of(served)
         if call is None:
             return False
-        session = self._sessions.passes_on(request, call.tool, bytes(call.text))
-        self._retain(request, call.tool, session)
+        self._sessions.passed_on(served, call.tool, bytes(call.text))
+        self._retain(request, call.tool, served.session)
         return True
 
-    def _call_of(self, request: Request, watch: Watch | None) -> Call | None:
+    def _call_of(self, served: Served) -> Call | None:
         """Return the call for the client with which the request ended, or None."""
+        request = served.request
         if not has_stopped(request) or not self.enabled:
             return None
         if request.request_id in self._paused_kvs or not request.output_token_ids:
             return None
-        return self._detector.called(request, watch)
+        return self._detector.called(request, served.watch)
 
     def _retain(self, request: Request, tool: str | None, session: SessionState) -> None:
         blocks = [] if self._whole else self._findable_blocks(request)
@@ -150,23 +157,23 @@ class FollowUps:
 
     # -- the follow-up ---------------------------------------------------------------------------
 
-    def arrives(self, request: Request) -> None:
-        """Assign retained KV to a request about to be added, if it follows the KV's request.
+    def arrives(self, request: Request) -> PausedKV | None:
+        """Return retained KV for a request about to be added, if it follows the KV's request.
 
         All blocks of a request change hands now, so that vLLM queues the follow-up among those
         that hold KV.
         """
         if not self._by_key:
-            return
+            return None
         keys = _marks(request.all_token_ids) if self._whole else request.block_hashes
         for kv in self._found(keys):
             if kv.follow_up is not None or not _follows(request, kv):
                 continue
             kv.follow_up = request.request_id
-            self._expected[request.request_id] = kv
             if kv.kept_as is not None and self._extends(request, kv):
                 self._paused_kvs.adopt(kv, request)
-            return
+            return kv
+        return None
 
     def _found(self, keys: Sequence[Hashable]) -> Iterable[PausedKV]:
         """Yield the KV that is listed under some of the keys, the longest prefix first."""
@@ -187,29 +194,18 @@ class FollowUps:
         same = request.all_token_ids[:tokens] == kv.request.all_token_ids[:tokens]
         return same and may_reuse(request, kv.request)
 
-    def arrived(self, request: Request) -> None:
-        """Continue the session of the KV that was assigned to a request, which now is queued."""
-        kv = self._expected.get(request.request_id)
-        if kv is not None:
-            now = self._clock()
-            self._manager.returned(kv, now)
-            self._sessions.follows(request, kv.session, kv.tool, now)
-
-    def followed(self, request_id: str) -> PausedKV | None:
-        """Return the KV retained for a follow-up that has not run yet, or None."""
-        return self._expected.get(request_id)
-
     def after_step(self, output: SchedulerOutput) -> None:
         """Release the KV that follow-ups, admitted by the scheduled step, now hold themselves."""
-        for request_id in list(self._expected):
-            request = self._port.request(request_id)
-            if request is None or not is_not_admitted(request):
-                kv = self._expected.pop(request_id)
-                if request is not None:
-                    scheduled = output.num_scheduled_tokens.get(request_id, 0)
-                    computed = computed_tokens(request) - scheduled
-                    kv.lost_tokens = max(0, self._shared(kv, request) - computed)
-                self._close(kv)
+        for served in list(self._served.following.values()):
+            request = served.request
+            if is_not_admitted(request):
+                continue
+            kv = self._served.stop_following(served)
+            assert kv is not None
+            scheduled = output.num_scheduled_tokens.get(request.request_id, 0)
+            computed = computed_tokens(request) - scheduled
+            kv.lost_tokens = max(0, self._shared(kv, request) - computed)
+            self._close(kv)
         if len(self._by_key) > 2 * len(self._paused_kvs) + 64:
             for kv in list(self._by_key.values()):
                 if kv.key not in self._paused_kvs:

@@ -5,17 +5,14 @@ import logging
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request, StreamingUpdate
 
-from caesura.intercept.calls.events import ResumeReport
-from caesura.intercept.calls.watch import Watch
 from caesura.intercept.kv.states import Pause, State, Step
 from caesura.scheduler.vllm.engine.kv.manager import PausedKVManager
 from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs
 from caesura.scheduler.vllm.engine.port import EngineState, Stop
 from caesura.scheduler.vllm.engine.port.engine_state import OF_CHUNK
 from caesura.scheduler.vllm.engine.port.requests import computed_tokens, repeats_last_token
-from caesura.scheduler.vllm.engine.sessions.session import Clock
+from caesura.scheduler.vllm.engine.sessions.served import Clock, Served, ServedRequests
 from caesura.scheduler.vllm.engine.sessions.sessions import Sessions
-from caesura.scheduler.vllm.engine.steps import Chunking
 
 logger = logging.getLogger(__name__)
 
@@ -40,22 +37,16 @@ class Pauses:
         port: EngineState,
         manager: PausedKVManager,
         paused_kvs: PausedKVs,
+        served: ServedRequests,
         sessions: Sessions,
-        chunking: Chunking,
         clock: Clock,
     ) -> None:
         self._port = port
         self._manager = manager
         self._paused_kvs = paused_kvs
+        self._served = served
         self._sessions = sessions
-        self._chunking = chunking
         self._clock = clock
-        self.open: dict[str, Pause] = {}
-        """The pauses by their request's id: `PAUSED`, or `RESUMING` until their request runs."""
-        self._names: dict[str, str] = {}
-        """The ids of paused requests by those that their clients know."""
-        self._reports: dict[str, ResumeReport] = {}
-        self._slot_holders: set[str] = set()
         self._spoilt: list[Request] = []
         """Requests that stopped in this step, whose KV must not be used again."""
         self._said = {port.always_spoilt}
@@ -69,7 +60,7 @@ class Pauses:
 
         Only unwatched sessions keep it, as vLLM's own tests require.
         """
-        return len(self._slot_holders)
+        return len(self._served.slot_keepers)
 
     def stopped(self, request: Request, stop: Stop) -> None:
         """Note that a session has stopped, whether it waits or has its next chunk."""
@@ -97,17 +88,17 @@ class Pauses:
                 self._port.detach(request, None)
         self._spoilt.clear()
 
-    def begin(self, request: Request, stop: Stop, watch: Watch | None) -> None:
+    def begin(self, served: Served, stop: Stop) -> None:
         """Pause a request that stopped at a call.
 
-        Without a `watch` the request is an unwatched session, as stock vLLM has them. It stays in
-        vLLM's queues, as vLLM's own tests require.
+        An unwatched session, as stock vLLM has them, stays in vLLM's queues, as vLLM's own tests
+        require.
         """
+        request, watch = served.request, served.watch
         pause = Pause(request.request_id, self._clock(), computed_tokens(request) + stop.ahead)
         pause.take(Step.PAUSE)
-        self.open[request.request_id] = pause
-        self._names[_clients_id(request.request_id)] = request.request_id
-        self._chunking.end(request.request_id)
+        self._served.open_pause(served, pause, keeps_slot=watch is None)
+        self._served.stop_recomputing(served)
         if stop.preempted:
             # As in every other pause, all tokens but the last count as computed.
             pause.frontier_tokens = request.num_tokens - 1
@@ -118,9 +109,9 @@ class Pauses:
         if tool is not None and hint is not None:
             self._sessions.expect_pause(tool, hint.seconds)
             pause.deadline_seconds = hint.deadline_seconds
-        self._manager.paused(request, pause, tool, self._sessions.called(request, tool, text))
+        self._sessions.called(served, tool, text)
+        self._manager.paused(request, pause, tool, served.session)
         if watch is None:
-            self._slot_holders.add(request.request_id)
             return
         self._port.park(request)
         # The runner frees the slot as for a preempted request. The next chunk then reaches it as a
@@ -133,24 +124,23 @@ class Pauses:
         `request_id` is the client's, or the engine's own. Raises `ValueError` for seconds that are
         not positive and finite.
         """
-        name = request_id if request_id in self.open else self._names.get(request_id, "")
-        pause = self.open.get(name)
-        if pause is None or pause.state is not State.PAUSED:
+        served = self._served.find_paused(request_id)
+        if served is None or served.pause is None or served.pause.state is not State.PAUSED:
             return False
-        self._manager.expect(self._paused_kvs[name], seconds, self._clock())
+        self._manager.expect(self._paused_kvs[served.request_id], seconds, self._clock())
         return True
 
-    def before_chunk(self, session: Request, update: StreamingUpdate) -> None:
+    def before_chunk(self, served: Served, update: StreamingUpdate) -> None:
         """Prepare a session for the result of its tool, before that is appended.
 
         If the KV is dropped, the frontier replaces the computed tokens, so that no decoded token
         is lost. vLLM drops the last sampled token, which the update repeats. If the KV has that
         token, it must not be computed again. So KV is discarded if the update begins otherwise.
         """
-        pause = self.open.get(session.request_id)
+        session, pause = served.request, served.pause
         if pause is None:
             return
-        self._slot_holders.discard(session.request_id)
+        self._served.give_slot_back(served)
         last = session.num_tokens - 1
         if pause.held and pause.frontier_tokens > last and not repeats_last_token(session, update):
             self._say(session, OF_CHUNK)
@@ -158,19 +148,20 @@ class Pauses:
         frontier = None if pause.held else min(pause.frontier_tokens, last)
         self._port.before_chunk(session, frontier)
 
-    def after_chunk(self, session: Request, update: StreamingUpdate) -> None:
-        """Queue a session after the result of its tool was appended."""
-        pause = self.open.get(session.request_id)
+    def after_chunk(self, served: Served, update: StreamingUpdate) -> None:
+        """Queue a session after its next chunk, which is the result of its tool, was appended."""
+        pause = served.pause
         if pause is None:
+            self._sessions.continued(served)
             return
-        now, kv = self._clock(), self._paused_kvs[session.request_id]
+        now, kv = self._clock(), self._paused_kvs[served.request_id]
         pause.take(Step.RETURN, now)
         self._manager.returned(kv, now)
+        self._port.after_chunk(served.request, kv.session.arrival, dropped=not pause.held)
         returned = len(update.prompt_token_ids or ()) - 1  # the first is the last one sampled
-        self._sessions.answered(session, kv.tool, max(0, returned), now)
-        self._port.after_chunk(session, kv.session.arrival, dropped=not pause.held)
-        if pause.held and pause.frontier_tokens > computed_tokens(session):
-            self._port.advance(session)
+        if pause.held and pause.frontier_tokens > computed_tokens(served.request):
+            self._port.advance(served.request)
+        self._sessions.returned(served, kv.tool, max(0, returned), now)
 
     def admitted(self, output: SchedulerOutput) -> None:
         """Close the pauses of the requests that run again with this step."""
@@ -178,48 +169,29 @@ class Pauses:
         cached = output.scheduled_cached_reqs.resumed_req_ids
         admitted = output.num_scheduled_tokens if output.scheduled_new_reqs or cached else {}
         for request_id, scheduled in admitted.items():
-            pause = self.open.get(request_id)
-            if pause is None or pause.state is not State.RESUMING:
+            served = self._served.paused.get(request_id)
+            pause = served.pause if served is not None else None
+            if served is None or pause is None or pause.state is not State.RESUMING:
                 continue
-            request = self._port.request(request_id)
-            assert request is not None
             pause.take(Step.ADMIT)
-            computed = computed_tokens(request) - scheduled
-            self._reports[request_id] = self._manager.admitted(pause, computed, now)
-            self._chunking.begin(request_id, computed, pause.frontier_tokens)
-            self._forget(request_id)
+            computed = computed_tokens(served.request) - scheduled
+            served.resumed = self._manager.admitted(pause, computed, now)
+            if computed < pause.frontier_tokens:
+                self._served.recompute(served, pause.frontier_tokens)
+            self._served.close_pause(served)
 
     def is_left(self, end: Request) -> bool:
         """Return whether a chunk closes the input of a watched request while it is paused."""
-        pause = self.open.get(end.request_id)
+        served = self._served.paused.get(end.request_id)
+        pause = served.pause if served is not None else None
         if end.resumable or pause is None or pause.state is not State.PAUSED:
             return False
-        return end.request_id not in self._slot_holders
+        return end.request_id not in self._served.slot_keepers
 
-    def take_report(self, request_id: str) -> ResumeReport | None:
-        """Return and remove the report on how a request resumed, or return None."""
-        return self._reports.pop(request_id, None) if self._reports else None
-
-    def ended(self, request_id: str) -> None:
+    def ended(self, served: Served) -> None:
         """Close the pause of a request that is about to be freed, in any state."""
-        self._chunking.end(request_id)
-        self._reports.pop(request_id, None)
-        pause = self._forget(request_id)
-        if pause is not None:
-            self._slot_holders.discard(request_id)
-            pause.take(Step.CLOSE)
-            kv = self._paused_kvs[request_id]
+        if served.pause is not None:
+            served.pause.take(Step.CLOSE)
+            kv = self._paused_kvs[served.request_id]
             if kv.pause is not None:  # otherwise it is retained for a follow-up
                 self._manager.close(kv, self._clock())
-
-    def _forget(self, request_id: str) -> Pause | None:
-        """Remove and return the open pause of a request."""
-        name = _clients_id(request_id)
-        if self._names.get(name) == request_id:  # else another request of this client's id paused
-            del self._names[name]
-        return self.open.pop(request_id, None)
-
-
-def _clients_id(request_id: str) -> str:
-    """Return the id that a client knows a request by: vLLM appends a `-` and a random number."""
-    return request_id.rpartition("-")[0] or request_id

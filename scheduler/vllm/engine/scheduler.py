@@ -53,31 +53,31 @@ class PausingScheduler(Scheduler):
             # The request has ended at its call, since the client sends the result in a new one.
             self.finish_requests(request_id, RequestStatus.FINISHED_STOPPED)
             return
-        if known:
-            parts.grammars.arrived(request)
-        else:
-            parts.follow_ups.arrives(request)
+        if known and (served := parts.served.get(request_id)) is not None:
+            served.grammars.arrived(request)
+        followed = None if known else parts.follow_ups.arrives(request)
         super().add_request(request)
         if known:
             return
-        parts.grammars.begin(request)
-        parts.stops.watch(request)
-        parts.sessions.arrived(request, parts.clock())
-        parts.follow_ups.arrived(request)
-        followed = parts.follow_ups.followed(request_id)
-        parts.recorder.arrived(request, parts.sessions[request_id], followed)
-        parts.sessions.record_forecast(request)
+        now = parts.clock()
+        if followed is not None:
+            parts.manager.returned(followed, now)
+        served = parts.sessions.arrived(request, now, followed)
+        served.grammars.begin(request)
+        parts.stops.watch(served)
 
     def _update_request_as_session(self, session: Request, update: StreamingUpdate) -> None:
         """Append a tool's result to its session, with the grammar of the next turn."""
         parts = self.parts
-        parts.pauses.before_chunk(session, update)
+        served = parts.served.get(session.request_id)
+        if served is None:  # vLLM's own tests make sessions that never arrived
+            super()._update_request_as_session(session, update)
+            return
+        parts.pauses.before_chunk(served, update)
         super()._update_request_as_session(session, update)
-        parts.pauses.after_chunk(session, update)
-        parts.grammars.apply(session)
-        parts.recorder.returned(session)
-        parts.sessions.record_forecast(session)
-        parts.stops.watch(session)
+        parts.pauses.after_chunk(served, update)
+        served.grammars.apply(session)
+        parts.stops.watch(served)
 
     def finish_requests(self, request_ids: Any, finished_status: RequestStatus) -> list[Request]:
         """Finish requests in any state, for example at an abort."""
@@ -101,6 +101,7 @@ class PausingScheduler(Scheduler):
             output = super().schedule(throttle_prefills)
         parts.port.tell_again(output)
         parts.queue.after_step()
+        parts.sessions.admitted(output)
         if parts.paused_kvs:
             parts.pauses.admitted(output)
             manager.after_step()
@@ -118,7 +119,7 @@ class PausingScheduler(Scheduler):
         """Preempt a running request, and record it."""
         computed = computed_tokens(request)
         super()._preempt_request(request, *args, **kwargs)
-        self.parts.recorder.preempted(request, computed)
+        self.parts.sessions.preempted(request, computed)
 
     def _update_request_with_output(
         self, request: Request, new_token_ids: list[int], is_stale: bool = False
@@ -134,15 +135,16 @@ class PausingScheduler(Scheduler):
 
     def _handle_stopped_request(self, request: Request) -> bool:
         """Pause a request whose turn holds a call; end one whose turn holds none."""
-        parts, request_id = self.parts, request.request_id
-        if parts.stops.ends(request, parts.pauses.take_report(request_id)):
+        parts = self.parts
+        served = parts.served.get(request.request_id)
+        if served is not None and parts.stops.ends(served):
             return True
         stop = parts.port.stops(request)
         if super()._handle_stopped_request(request):
             return True
         parts.pauses.stopped(request, stop)
-        if waits_for_tool(request):
-            parts.pauses.begin(request, stop, parts.stops.watches.get(request_id))
+        if waits_for_tool(request) and served is not None:
+            parts.pauses.begin(served, stop)
         elif stop.preempted:
             parts.port.keep_in_queue(request)
         elif stop.ahead:
@@ -171,14 +173,12 @@ class PausingScheduler(Scheduler):
         """Free a request that has ended; its KV may be retained for a follow-up."""
         parts, request_id = self.parts, request.request_id
         parts.manager.forget_copies(request)
-        if not parts.follow_ups.finished(request, parts.stops.watches.get(request_id)):
-            parts.sessions.ended(request)
-        parts.pauses.ended(request_id)
-        parts.stops.forget(request_id)
-        parts.grammars.forget(request_id)
+        if (served := parts.served.get(request_id)) is not None:
+            if not parts.follow_ups.finished(served):
+                parts.sessions.ended(served)
+            parts.pauses.ended(served)
+            parts.sessions.forget(served, retained=request_id in parts.paused_kvs)
         parts.port.forget(request_id)
-        if request_id not in parts.paused_kvs:
-            parts.recorder.ended(request_id)
         return super()._free_request(request, delay_free_blocks=delay_free_blocks)
 
     # -- the engine ------------------------------------------------------------------------------

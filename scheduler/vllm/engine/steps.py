@@ -16,48 +16,40 @@ from caesura.intercept.kv.step_budget import StepTokens
 from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs
 from caesura.scheduler.vllm.engine.port import EngineState
 from caesura.scheduler.vllm.engine.port.requests import computed_tokens
-from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKV
 from caesura.scheduler.vllm.engine.sessions.recorder import Recorder
+from caesura.scheduler.vllm.engine.sessions.served import PausedKV, ServedRequests
 
 
 class Chunking:
-    """Tracks which requests recompute and up to which token, and limits the steps meanwhile."""
+    """Counts the tokens that requests recompute, and limits the steps meanwhile."""
 
     def __init__(
         self,
         port: EngineState,
         costs: CostTracker,
         paused_kvs: PausedKVs,
+        served: ServedRequests,
         rule: StepTokens,
         measured: bool,
     ) -> None:
         """Create it; `measured` means that the cost model was measured on this engine."""
         self._port = port
         self._paused_kvs = paused_kvs
+        self._served = served
         self._costs = costs
         self._rule = rule
         self.measured = measured
-        self._frontiers: dict[str, int] = {}
         self.most_tokens = 0
         """The limit of the latest step, in query tokens."""
 
-    def begin(self, request_id: str, computed: int, frontier: int) -> None:
-        """Track a request that resumes with `computed` of the `frontier` tokens it had before."""
-        if computed < frontier:
-            self._frontiers[request_id] = frontier
-
-    def end(self, request_id: str) -> None:
-        """Stop tracking a request that paused again or has ended."""
-        self._frontiers.pop(request_id, None)
-
     def tokens_in(self, request_id: str, start: int, scheduled: int) -> int:
         """Return how many of the scheduled tokens had been computed before."""
-        frontier = self._frontiers.get(request_id)
-        if frontier is None:
+        served = self._served.recomputing.get(request_id)
+        if served is None:
             return 0
-        again = min(start + scheduled, frontier) - start
-        if start + scheduled >= frontier:
-            del self._frontiers[request_id]
+        again = min(start + scheduled, served.frontier) - start
+        if start + scheduled >= served.frontier:
+            self._served.stop_recomputing(served)
         return max(0, again)
 
     def limit(self) -> int:
@@ -89,7 +81,7 @@ class Chunking:
 
     def _any_recomputes(self) -> bool:
         """Return whether discarded KV is being recomputed, or will be in the next step."""
-        return bool(self._frontiers) or self._about_to_begin()
+        return bool(self._served.recomputing) or self._about_to_begin()
 
     def _about_to_begin(self) -> bool:
         for kv in self._paused_kvs.returned.values():

@@ -26,7 +26,7 @@ from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs
 from caesura.scheduler.vllm.engine.kv.views import PolicyViews
 from caesura.scheduler.vllm.engine.port import EngineState
 from caesura.scheduler.vllm.engine.port.requests import computed_tokens, is_ready
-from caesura.scheduler.vllm.engine.sessions.session import Clock, SessionState
+from caesura.scheduler.vllm.engine.sessions.served import Clock, SessionState
 from caesura.scheduler.vllm.engine.sessions.sessions import Sessions
 
 

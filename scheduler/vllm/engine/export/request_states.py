@@ -22,9 +22,8 @@ from caesura.intercept.kv.pressure import Charge, Pressure
 from caesura.scheduler.records import LackedSteps, LanesRecord, Record, WaitRecord, WantedRow
 from caesura.scheduler.vllm.engine.port import EngineState
 from caesura.scheduler.vllm.engine.port.requests import computed_tokens
-from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKV
 from caesura.scheduler.vllm.engine.sessions.recorder import Lack
-from caesura.scheduler.vllm.engine.sessions.session import SessionState
+from caesura.scheduler.vllm.engine.sessions.served import PausedKV, SessionState
 from caesura.scheduler.vllm.engine.swap.planner import SwapPlanner
 
 MIN_STEPS = 2

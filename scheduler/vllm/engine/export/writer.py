@@ -41,9 +41,8 @@ from caesura.scheduler.vllm.engine.export.request_states import BlockDemand, Req
 from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedCounts
 from caesura.scheduler.vllm.engine.port import EngineState, StepWork
 from caesura.scheduler.vllm.engine.port.requests import outcome_of
-from caesura.scheduler.vllm.engine.sessions.paused_kv import Opening, PausedKV, Release
 from caesura.scheduler.vllm.engine.sessions.recorder import Lack, Recorder
-from caesura.scheduler.vllm.engine.sessions.session import SessionState
+from caesura.scheduler.vllm.engine.sessions.served import Opening, PausedKV, Release, SessionState
 from caesura.scheduler.vllm.engine.swap.planner import SwapPlanner
 
 DIGITS = 4

@@ -27,9 +27,8 @@ from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs, can_lose
 from caesura.scheduler.vllm.engine.kv.views import PolicyViews
 from caesura.scheduler.vllm.engine.port import Block, EngineState
-from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKV, Release
 from caesura.scheduler.vllm.engine.sessions.recorder import Recorder
-from caesura.scheduler.vllm.engine.sessions.session import SessionState
+from caesura.scheduler.vllm.engine.sessions.served import PausedKV, Release, SessionState
 from caesura.scheduler.vllm.engine.sessions.sessions import Sessions
 from caesura.scheduler.vllm.engine.swap.host import Key, keys_of
 from caesura.scheduler.vllm.engine.swap.planner import SwapPlanner

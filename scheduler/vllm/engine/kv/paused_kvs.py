@@ -15,8 +15,8 @@ from vllm.v1.request import Request
 from caesura.intercept.kv.states import State, Step
 from caesura.scheduler.vllm.engine.port import Block, EngineState
 from caesura.scheduler.vllm.engine.port.blocks import owned_alone, referenced_once
-from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKV
 from caesura.scheduler.vllm.engine.sessions.recorder import Recorder
+from caesura.scheduler.vllm.engine.sessions.served import PausedKV
 from caesura.scheduler.vllm.engine.swap.host import HostStore
 
 

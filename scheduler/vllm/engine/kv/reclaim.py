@@ -14,8 +14,7 @@ from caesura.scheduler.vllm.engine.kv.manager import PausedKVManager
 from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs
 from caesura.scheduler.vllm.engine.port import EngineState
 from caesura.scheduler.vllm.engine.port.requests import is_ready
-from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKV
-from caesura.scheduler.vllm.engine.sessions.session import Clock
+from caesura.scheduler.vllm.engine.sessions.served import Clock, PausedKV
 
 logger = logging.getLogger(__name__)
 

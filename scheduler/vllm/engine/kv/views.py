@@ -8,7 +8,7 @@ from caesura.intercept.kv.step_budget import link_blocks
 from caesura.intercept.kv.views import PausedKVView, StepView
 from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs, can_lose
 from caesura.scheduler.vllm.engine.port import EngineState
-from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKV
+from caesura.scheduler.vllm.engine.sessions.served import PausedKV
 from caesura.scheduler.vllm.engine.swap.planner import SwapPlanner
 
 

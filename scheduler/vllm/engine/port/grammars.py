@@ -81,10 +81,12 @@ def read_first(grammar: Grammar, request_id: str, tokens: Sequence[int]) -> None
 
 
 class TurnGrammars:
-    """Keeps the grammars of chunks that have arrived until their turns begin."""
+    """Keeps the grammars of one session's chunks that have arrived, until their turns begin."""
+
+    __slots__ = ("_next",)
 
     def __init__(self) -> None:
-        self._next: dict[str, deque[Grammar | None]] = {}
+        self._next: deque[Grammar | None] | None = None
 
     def begin(self, request: Request) -> None:
         """Prepare the grammar of a new request, if it has one.
@@ -105,19 +107,16 @@ class TurnGrammars:
     def arrived(self, chunk: Request) -> None:
         """Keep the grammar of a session's next chunk; vLLM applies chunks in order of arrival."""
         if chunk.resumable:
-            self._next.setdefault(chunk.request_id, deque()).append(_taken(chunk))
+            self._next = self._next or deque()
+            self._next.append(_taken(chunk))
 
     def apply(self, session: Request) -> None:
         """Constrain a session's next turn as its chunk asks, after the chunk was appended.
 
         A chunk that never arrived here, as in vLLM's own tests, leaves the grammar as vLLM does.
         """
-        if arrived := self._next.get(session.request_id):
-            use_grammar(session, arrived.popleft())
-
-    def forget(self, request_id: str) -> None:
-        """Forget the chunks of a request that is about to be freed."""
-        self._next.pop(request_id, None)
+        if self._next:
+            use_grammar(session, self._next.popleft())
 
 
 def _taken(request: Request) -> Grammar | None:

@@ -10,8 +10,7 @@ from caesura.intercept.calls.events import ResumeReport
 from caesura.intercept.kv.views import PausedKVView, StepView
 from caesura.scheduler.predict.forecast import About, Forecast
 from caesura.scheduler.vllm.engine.port import StepWork
-from caesura.scheduler.vllm.engine.sessions.paused_kv import PausedKV
-from caesura.scheduler.vllm.engine.sessions.session import SessionState
+from caesura.scheduler.vllm.engine.sessions.served import PausedKV, SessionState
 
 
 class Lack(NamedTuple):

@@ -1,14 +1,16 @@
-"""The state of sessions across their requests, for rankings and predictors.
+"""The door for all that happens to a session, across its requests.
 
-A session continues over a pause, a preemption and a follow-up in a new request. The predictor
-learns from its segments, results, pauses and ends, and from what their tokens say: the words of
-calls, and whether a result is an error.
+A session continues over a pause, a preemption and a follow-up in a new request. Whatever happens to
+it changes its stage, is learned and is recorded here. The predictor learns from its segments,
+results, pauses and ends, and from what their tokens say: the words of calls, and whether a result
+is an error.
 """
 
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Protocol
 
+from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
 from caesura.intercept.calls.watch import WatchPlan
@@ -21,7 +23,13 @@ from caesura.scheduler.prompt_lengths.process import Counts
 from caesura.scheduler.vllm.engine.port.requests import arrival_of, ended_by_itself
 from caesura.scheduler.vllm.engine.sessions.history_file import HistoryFile
 from caesura.scheduler.vllm.engine.sessions.recorder import Recorder
-from caesura.scheduler.vllm.engine.sessions.session import SessionState
+from caesura.scheduler.vllm.engine.sessions.served import (
+    Event,
+    PausedKV,
+    Served,
+    ServedRequests,
+    SessionState,
+)
 from caesura.scheduler.vllm.wire import WATCH_KEY
 
 MAX_KIND_CHARACTERS = 256
@@ -92,6 +100,7 @@ class Sessions:
 
     def __init__(
         self,
+        served: ServedRequests,
         predictor: Predictor,
         history_file: HistoryFile,
         admission: Admission,
@@ -103,6 +112,7 @@ class Sessions:
 
         `prompts` is asked about the prompt of every new session.
         """
+        self._served = served
         self.predictor = predictor
         self.history_file = history_file
         self.admission = admission
@@ -110,17 +120,21 @@ class Sessions:
         self._contents = contents
         self._programs = Programs()
         self.prompts = prompts
-        self._of: dict[str, SessionState] = {}
         self.learns = True
         """Whether predictors learn; they ignore the synthetic traffic of a calibration."""
 
     def __getitem__(self, request_id: str) -> SessionState:
-        return self._of[request_id]
+        return self._served[request_id].session
 
-    def arrived(self, request: Request, now: float) -> None:
-        """Begin a session with a new request; it arrived when its program did."""
+    # -- what happens ----------------------------------------------------------------------------
+
+    def arrived(self, request: Request, now: float, followed: PausedKV | None = None) -> Served:
+        """Begin a session with a new request, or continue the one of the KV that it follows.
+
+        A session arrived when its program did.
+        """
         origin = _origin(request)
-        self._of[request.request_id] = SessionState(
+        session = SessionState(
             session_id=request.request_id,
             arrival=self._programs.arrival(origin, arrival_of(request)),
             tenant=origin.tenant,
@@ -129,63 +143,79 @@ class Sessions:
             begun_at=now,
             facts=Facts(context_tokens=request.num_tokens),
         )
+        served = self._served.arrive(request, session)
         if self.prompts is not None and self.learns and request.prompt_token_ids:
             last = request.prompt_token_ids[-MAX_PROMPT_TOKENS:]
             self.prompts.ask(request.request_id, last)
+        if followed is not None:
+            session = served.session = followed.session
+            self._served.follow(served, followed)
+            session.take(Event.FOLLOW)
+            returned = request.num_tokens - session.context_tokens
+            self._answered(served, followed.tool, max(0, returned), now)
+        self._recorder.arrived(request, session, followed)
+        self._record_forecast(served)
+        return served
 
-    def follows(
-        self, request: Request, session: SessionState, tool: str | None, now: float
-    ) -> None:
-        """Continue a session, whose last request ended with a call of `tool`, in a new request."""
-        self._of[request.request_id] = session
-        returned = request.num_tokens - session.context_tokens
-        self.answered(request, tool, max(0, returned), now)
+    def admitted(self, output: SchedulerOutput) -> None:
+        """Note the sessions whose requests join the batch with a step that was scheduled."""
+        if output.scheduled_new_reqs:
+            for new in output.scheduled_new_reqs:
+                self._served[new.req_id].session.take(Event.ADMIT)
+        if output.scheduled_cached_reqs.resumed_req_ids:
+            for request_id in output.scheduled_cached_reqs.resumed_req_ids:
+                self._served[request_id].session.take(Event.ADMIT)
 
-    def called(self, request: Request, tool: str | None, call: bytes = b"") -> SessionState:
-        """End a segment with a call of `tool`, whose text is `call`; return the session."""
-        session = self._of[request.request_id]
-        self._segment(session, request, called=True)
-        words = self._contents.words(session.session_id, session.calls, call)
-        session.facts = session.facts.after_call(session.decoded_tokens, tool, words)
-        session.calls += 1
-        session.started = True
-        _now_of(session, tool)
-        return session
+    def preempted(self, request: Request, computed: int) -> None:
+        """Note that running requests took the blocks of a request with `computed` tokens."""
+        self[request.request_id].take(Event.PREEMPT)
+        self._recorder.preempted(request, computed)
 
-    def answered(self, request: Request, tool: str | None, tokens: int, now: float) -> None:
-        """Learn the `tokens` of a tool's result, the request's last ones; queue the session."""
-        if self.learns:
-            self.predictor.observe_result(tool, tokens)
-        session = self._of[request.request_id]
-        failed = self._contents.failed(session.session_id, session.calls, request, tokens)
-        seconds = max(0.0, now - session.begun_at)
-        session.facts = session.facts.after_result(tokens, failed, request.num_tokens, seconds)
-        session.queue(now)
+    def called(self, served: Served, tool: str | None, call: bytes) -> None:
+        """End a segment with a call of `tool`, whose text is `call`; the request waits."""
+        self._called(served, tool, call, Event.CALL)
 
-    def ended(self, request: Request) -> None:
+    def returned(self, served: Served, tool: str | None, tokens: int, now: float) -> None:
+        """Queue a paused request with its tool's result, the last `tokens` tokens."""
+        served.session.take(Event.RETURN)
+        self._answered(served, tool, tokens, now)
+        self._recorder.returned(served.request)
+        self._record_forecast(served)
+
+    def continued(self, served: Served) -> None:
+        """Queue a request whose next chunk had come before its turn ended."""
+        served.session.take(Event.CONTINUE)
+        self._recorder.returned(served.request)
+        self._record_forecast(served)
+
+    def left(self, served: Served) -> None:
+        """Leave a session at its call, since its client closed the input; it may be followed."""
+        served.session.take(Event.LEAVE)
+
+    def passed_on(self, served: Served, tool: str | None, call: bytes) -> None:
+        """End a segment and its request with a call; a follow-up may continue the session."""
+        self._called(served, tool, call, Event.LEAVE)
+
+    def ended(self, served: Served) -> None:
         """End the session of a request that is about to be freed."""
-        session = self._of.pop(request.request_id, None)
-        if session is None:
-            return
+        request, session = served.request, served.session
         if ended_by_itself(request):
+            session.take(Event.END)
             self._segment(session, request, called=False)
             if self.learns:
                 about = self._about(session, session.decoded_tokens)
                 self.predictor.observe_end(about, {session.kind, *session.kinds})
         else:
+            session.take(Event.ABORT)
             self.predictor.observe_abort(session.session_id)
             session.given_tokens = session.decoded_tokens = 0  # aborted: no segment ended
         self._recorder.session_ended(request, session)
 
-    def leaves(self, request: Request) -> None:
-        """Remove a request that is paused at a call; a follow-up may continue the session."""
-        del self._of[request.request_id]
-
-    def passes_on(self, request: Request, tool: str | None, call: bytes) -> SessionState:
-        """Remove a request that ended with a call; return its session for a follow-up."""
-        session = self.called(request, tool, call)
-        del self._of[request.request_id]
-        return session
+    def forget(self, served: Served, retained: bool) -> None:
+        """Forget a request that is about to be freed; `retained`: its KV waits for a follow-up."""
+        if not retained:
+            self._recorder.ended(served.request_id)
+        self._served.forget(served)
 
     def close(self) -> None:
         """Save what was learned, and end what predicts from prompts."""
@@ -193,19 +223,38 @@ class Sessions:
         if self.prompts is not None:
             self.prompts.close()
 
+    def _called(self, served: Served, tool: str | None, call: bytes, event: Event) -> None:
+        session = served.session
+        session.take(event)
+        self._segment(session, served.request, called=True)
+        words = self._contents.words(session.session_id, session.calls, call)
+        session.facts = session.facts.after_call(session.decoded_tokens, tool, words)
+        session.calls += 1
+        session.started = True
+        _now_of(session, tool)
+
+    def _answered(self, served: Served, tool: str | None, tokens: int, now: float) -> None:
+        """Learn the `tokens` of a tool's result, the request's last ones; queue the session."""
+        if self.learns:
+            self.predictor.observe_result(tool, tokens)
+        request, session = served.request, served.session
+        failed = self._contents.failed(session.session_id, session.calls, request, tokens)
+        seconds = max(0.0, now - session.begun_at)
+        session.facts = session.facts.after_result(tokens, failed, request.num_tokens, seconds)
+        session.queue(now)
+
     # -- predictions -----------------------------------------------------------------------------
 
     def forecast(self, request: Request) -> Forecast:
         """Return the forecast for the request's session."""
         return self.predictor.forecast(self.about(request))
 
-    def record_forecast(self, request: Request) -> None:
+    def _record_forecast(self, served: Served) -> None:
         """Record what the predictor and its parts expect of a session that was just queued."""
         if self._recorder.takes_forecasts:
-            about = self.about(request)
+            about = self.about(served.request)
             forecasts = forecasts_by_name(self.predictor, about)
-            session = self._of[request.request_id]
-            self._recorder.forecast(request, session, about, forecasts)
+            self._recorder.forecast(served.request, served.session, about, forecasts)
 
     def ends_next(self, session: SessionState) -> float:
         """Return the probability that a paused session ends with its next segment."""
@@ -240,7 +289,7 @@ class Sessions:
 
     def about(self, request: Request) -> About:
         """Return the known facts of a session, for a forecast."""
-        return self._about(self._of[request.request_id], request.num_output_tokens)
+        return self._about(self[request.request_id], request.num_output_tokens)
 
     @staticmethod
     def _about(session: SessionState, decoded: int) -> About:
