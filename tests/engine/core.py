@@ -8,7 +8,8 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,11 +21,13 @@ os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 # By itself vLLM binds each of several workers to a NUMA node, and refuses more workers than nodes.
 os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 
+import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 from vllm import SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 from vllm.multimodal.inputs import MultiModalFeatureSpec
+from vllm.sampling_params import StructuredOutputsParams
 from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor import Executor
@@ -68,11 +71,43 @@ def random_model() -> str:
     return str(directory)
 
 
+@contextmanager
+def streams_of_cpu() -> Iterator[None]:
+    """Give PyTorch's CPU build streams and events: all work is done when it is launched."""
+
+    class Done:
+        device = torch.device("cpu")
+
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+        def wait_stream(self, _: "Done") -> None: ...
+
+        def record(self, _: "Done | None" = None) -> None: ...
+
+        def synchronize(self) -> None: ...
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("Stream", "Event", "current_stream"):
+            patch.setattr(torch.cuda, name, Done)
+        patch.setattr(torch.cuda, "stream", nullcontext)
+        yield
+
+
 class Core:
     """An engine core, stepped by hand."""
 
-    def __init__(self, drafts: int = 0, model: str | None = None, **options: object) -> None:
+    def __init__(
+        self,
+        drafts: int = 0,
+        model: str | None = None,
+        asynchronous: bool = False,
+        **options: object,
+    ) -> None:
         """Start the engine on the random model; with `drafts` it drafts that many tokens a step.
+
+        vLLM's CPU build never schedules asynchronously, but its engine core and its model runner
+        can: an `asynchronous` engine schedules a step before it sees the tokens of the last one.
+        It needs `streams_of_cpu`, and a scheduler that is asynchronous.
 
         vLLM's n-gram speculation loads numba, and vLLM's CPU build starts no engine in a process
         in which numba was loaded before: a process starts one engine with drafts, as its last.
@@ -94,6 +129,7 @@ class Core:
         }
         args = EngineArgs(model=model or random_model(), **{**usual, **options})
         self.config = config = args.create_engine_config()
+        config.scheduler_config.async_scheduling = asynchronous
         self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
         self.scheduler = self._core.scheduler
         self.said: dict[str, list[int]] = {}
@@ -127,21 +163,24 @@ class Core:
         request_id: str,
         tokens: Sequence[int],
         max_tokens: int,
-        stop: int | None = None,
+        stop: int | Sequence[int] | None = None,
         resumable: bool = False,
         features: Sequence[MultiModalFeatureSpec] = (),
+        structured_outputs: StructuredOutputsParams | None = None,
     ) -> None:
-        """Add a request, or a session's next chunk; a session pauses at the token `stop`.
+        """Add a request, or a session's next chunk; a session pauses at a token of `stop`.
 
         `features` are the pictures whose placeholders are among the tokens.
         """
-        plan = WatchPlan(("hermes",), turn="holding" if stop is not None else "fresh")
+        stops = [stop] if isinstance(stop, int) else list(stop or ())
+        plan = WatchPlan(("hermes",), turn="holding" if stops else "fresh")
         params = SamplingParams(
             temperature=0,
             max_tokens=max_tokens,
             ignore_eos=True,
-            stop_token_ids=[stop] if stop is not None else None,
+            stop_token_ids=stops or None,
             extra_args={WATCH_KEY: plan.to_wire()} if resumable else None,
+            structured_outputs=structured_outputs,
         )
         params.update_from_generation_config({}, None)
         request = EngineCoreRequest(
