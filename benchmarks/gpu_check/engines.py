@@ -8,6 +8,7 @@ from typing import Any
 from benchmarks.gpu_check.sizes import Scale
 from benchmarks.handling.model import SIZES, benchmark_model, load_format
 from caesura.runtime.launch import default_args, prepare_environment
+from tests.engine.families import FAMILIES, model_of
 
 prepare_environment(None)
 
@@ -26,6 +27,8 @@ BLOCK_SIZE = 32
 FREE_AT_START = 0.4
 """The share of the device's memory that vLLM wants to be free when an engine starts. Its default
 would refuse a check's second engine. `kv_cache_memory_bytes` says what is then taken."""
+FAMILY_KV_BYTES = 1 << 30
+"""More than a tiny model's pool takes; `num_gpu_blocks_override` says how much it is."""
 
 
 def engine_args(scale: Scale, model: str, context: int, blocks: int) -> dict[str, Any]:
@@ -49,19 +52,36 @@ def engine_args(scale: Scale, model: str, context: int, blocks: int) -> dict[str
     }
 
 
+def family_args(scale: Scale, family: str, usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments for a tiny model of a family, whose blocks have sizes of vLLM's."""
+    dtype = "bfloat16" if scale.on_device else FAMILIES[family].dtype
+    groups = len(FAMILIES[family].groups)
+    return {
+        **usual,
+        "dtype": dtype,
+        "load_format": "auto",
+        "num_gpu_blocks_override": groups * usual["num_gpu_blocks_override"],
+        "kv_cache_memory_bytes": FAMILY_KV_BYTES,
+        "async_scheduling": True,
+    }
+
+
 @asynccontextmanager
 async def ours(
     model: str, args: Mapping[str, Any], settings: Mapping[str, Any], host_gib: float
 ) -> AsyncIterator[VllmEngine]:
     """Start an engine with Caesura's scheduler and connector; stop it at the end."""
-    options = EngineOptions(
-        benchmark_model(model), settings=settings, connector={"host_gib": host_gib}
-    )
+    options = EngineOptions(_directory(model), settings=settings, connector={"host_gib": host_gib})
     launched = await asyncio.to_thread(start, options, args)
     try:
         yield launched
     finally:
         await launched.close()
+
+
+def _directory(model: str) -> str:
+    """Return where a model is: one of a size, or a tiny one of a family."""
+    return model_of(model) if model in FAMILIES else benchmark_model(model)
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from benchmarks.gpu_check.engines import engine_args, ours
+from benchmarks.gpu_check.engines import engine_args, family_args, ours
 from benchmarks.gpu_check.finding import Finding, Rows
 from benchmarks.gpu_check.sizes import Scale
 from benchmarks.gpu_check.talks import Compared, Talk, draw, foretell, live
@@ -30,13 +30,18 @@ SMALL: dict[str, dict[str, Any]] = {
     "one step at a time": {"async_scheduling": False},
 }
 """vLLM's CPU build captures no graphs, and its n-gram speculation has a process of its own."""
+LAYOUTS = {
+    "windows beside full attention": "Gemma 3",
+    "recurrent state beside full attention": "Qwen3-Next",
+}
+"""Families with several groups of KV cache; each runs asynchronously, as by default on a device."""
 
 
 async def check(scale: Scale, seconds: float) -> Finding:
     """Compare sessions in each variant, in a pool too small for all of them."""
     rows, different, swapped = [], [], 0
-    for name, options in (ON_DEVICE if scale.on_device else SMALL).items():
-        found = await _variant(scale, options)
+    for name, model, args in _variants(scale):
+        found = await _variant(scale, model, args)
         handled = ", ".join(f"{count} {how}" for how, count in sorted(found.handlings.items()))
         stretches = found.equal + found.ties + len(found.different)
         rows.append(
@@ -63,11 +68,24 @@ async def check(scale: Scale, seconds: float) -> Finding:
     return Finding("passed", "All stretches are equal or ties.", [table], figures)
 
 
-async def _variant(scale: Scale, options: dict[str, Any]) -> Compared:
-    args = {**engine_args(scale, scale.exact_model, CONTEXT_TOKENS, scale.exact_pool), **options}
+def _variants(scale: Scale) -> list[tuple[str, str, dict[str, Any]]]:
+    """Return each variant's name, its model, and the arguments of its engine."""
+    usual = engine_args(scale, scale.exact_model, CONTEXT_TOKENS, scale.exact_pool)
+    options = ON_DEVICE if scale.on_device else SMALL
+    variants = [(name, scale.exact_model, {**usual, **more}) for name, more in options.items()]
+    return [
+        *variants,
+        *(
+            (f"{name} ({family})", family, family_args(scale, family, usual))
+            for name, family in LAYOUTS.items()
+        ),
+    ]
+
+
+async def _variant(scale: Scale, model: str, args: dict[str, Any]) -> Compared:
     compared = Compared()
     longest = CONTEXT_TOKENS // TURNS - 64
-    async with ours(scale.exact_model, args, {"handling": "swap"}, host_gib=1) as engine:
+    async with ours(model, args, {"handling": "swap"}, host_gib=1) as engine:
         talks: list[Talk] = []
         for number in range(scale.exact_sessions):
             talks.append(draw(f"talk-{number}", number, TURNS, longest))
