@@ -1,10 +1,12 @@
 """Blocks of KV cache, their references, and the number of free blocks."""
 
-from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
 
 from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_utils import KVCacheBlock
+from vllm.v1.core.single_type_kv_cache_manager import SingleTypeKVCacheManager
 from vllm.v1.kv_cache_interface import (
     ChunkedLocalAttentionSpec,
     FullAttentionSpec,
@@ -123,6 +125,31 @@ def attention_tokens(config: KVCacheConfig, block_size: int) -> int:
         return block_size
     sizes = [spec.block_size for spec in _specs_in(config) if isinstance(spec, FullAttentionSpec)]
     return min(sizes, default=block_size)
+
+
+def block_sizes(config: KVCacheConfig) -> list[tuple[int, int]]:
+    """Return by group the tokens of a block, and the blocks that a request has for drafts besides.
+
+    A group with a recurrent state has those.
+    """
+    specs = [group.kv_cache_spec for group in config.kv_cache_groups]
+    return [(spec.block_size, getattr(spec, "num_speculative_blocks", 0)) for spec in specs]
+
+
+@contextmanager
+def checkpoints_kept(managers: Iterable[SingleTypeKVCacheManager]) -> Iterator[None]:
+    """Undo what vLLM notes of a chunk when it is asked for the blocks of that chunk.
+
+    If the chunk is not scheduled, a state would get the hash of other tokens.
+    """
+    noted: list[dict[str, Any]] = [vars(one).get("_checkpoints", {}) for one in managers]
+    kept = [(notes, dict(notes)) for notes in noted]
+    try:
+        yield
+    finally:
+        for notes, before in kept:
+            notes.clear()
+            notes.update(before)
 
 
 def can_change_hands(config: KVCacheConfig) -> bool:

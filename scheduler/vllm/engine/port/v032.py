@@ -15,7 +15,9 @@ from caesura.scheduler.vllm.engine.port.blocks import (
     Block,
     Blocks,
     attention_tokens,
+    block_sizes,
     can_change_hands,
+    checkpoints_kept,
     groups_of,
     has_recurrent_state,
     owned_alone,
@@ -106,6 +108,7 @@ class EngineState032(EngineState):
         self._scheduler: Any = scheduler
         self._manager: Any = scheduler.kv_cache_manager
         self._groups = len(scheduler.kv_cache_config.kv_cache_groups)
+        self._sizes = block_sizes(scheduler.kv_cache_config)
         self._held: list[tuple[Any, list[Request], dict[int, int]]] = []
         self._displaced: list[Request] = []
         self._parked = Parked()
@@ -254,6 +257,9 @@ class EngineState032(EngineState):
     @contextmanager
     def step(self, max_tokens: int, kept_slots: int) -> Iterator[None]:
         scheduler = self._scheduler
+        # vLLM refuses states that another request caches in the same step. What was cached until
+        # now counts as of an earlier one, also for the questions before it schedules.
+        self._manager.new_step_starts()
         sessions = scheduler.num_waiting_for_streaming_input
         most_tokens = scheduler.max_num_scheduled_tokens
         scheduler.num_waiting_for_streaming_input = kept_slots
@@ -353,15 +359,20 @@ class EngineState032(EngineState):
             + ahead
             for request in running
         ]
-        tokens, size = sum(new_tokens), self.block_size
-        bound = self._groups * sum([cdiv(count, size) + 1 for count in new_tokens])
+        tokens = sum(new_tokens)
+        bound = sum([self._most_blocks(count) + self._groups for count in new_tokens])
         if bound <= free:
             return bound, tokens
-        blocks = sum(
-            self._blocks_to_allocate(request, request.num_computed_tokens + count)
-            for request, count in zip(running, new_tokens, strict=True)
-        )
+        with checkpoints_kept(self._manager.coordinator.single_type_managers):
+            blocks = sum(
+                self._blocks_to_allocate(request, request.num_computed_tokens + count)
+                for request, count in zip(running, new_tokens, strict=True)
+            )
         return blocks, tokens
+
+    def _most_blocks(self, tokens: int) -> int:
+        """Return how many blocks that many new tokens take at most, from a block's begin on."""
+        return sum([cdiv(tokens, size) + more for size, more in self._sizes])
 
     def admission_demand(
         self, request: Request, free: int, loads_over_steps: LoadsOverSteps
@@ -374,11 +385,11 @@ class EngineState032(EngineState):
         if computed:
             return self._blocks_to_allocate(request, tokens) + watermark, computed
         reserved = self._reserved_blocks()
-        bound = self._groups * cdiv(tokens, self.block_size) + watermark
+        bound = self._most_blocks(tokens) + watermark
         if bound + reserved <= free:
             return bound, 0
         blocks, computed, _ = manager.get_computed_blocks(request)
-        needed = self._blocks_to_allocate(request, tokens, blocks.blocks, computed)
+        needed = self._blocks_to_allocate(request, tokens, blocks.blocks, computed, capped=True)
         if reserved and loads_over_steps(request, computed):
             watermark += reserved
         return needed + watermark, computed
@@ -397,7 +408,12 @@ class EngineState032(EngineState):
         )
 
     def _blocks_to_allocate(
-        self, request: Request, tokens: int, cached_blocks: Any = None, cached: int = 0
+        self,
+        request: Request,
+        tokens: int,
+        cached_blocks: Any = None,
+        cached: int = 0,
+        capped: bool = False,
     ) -> int:
         manager = self._manager
         tokens = min(tokens, self.max_context_tokens)
@@ -413,6 +429,7 @@ class EngineState032(EngineState):
                 total_computed_tokens=computed,
                 num_local_computed_tokens=computed,
                 num_tokens_main_model=tokens,
+                apply_admission_cap=capped,  # windows give blocks up on the way
                 prefill_end=max(request.num_prompt_tokens, request.num_tokens - 1),
             )
         )
