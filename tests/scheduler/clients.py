@@ -1,8 +1,9 @@
 """Random clients, who come, let tools return, and leave."""
 
 import random
+from typing import Any
 
-from tests.scheduler.invariants import check_all, check_rest
+from tests.scheduler.invariants import check_all, check_rest, said_as_planned
 from tests.scheduler.world import World
 
 CALL = "sum [calc(1+2) ->"
@@ -54,3 +55,27 @@ def all_is_told_and_nothing_left(world: World) -> None:
         if session.reports and session.reports[-1].get("verdict") == "end":
             decoded = [token for part in session.parts[::2] for token in part]
             assert session.delivered == decoded
+
+
+def converse(world: World) -> None:
+    """Let six sessions pause twice each, side by side, at all places of a block."""
+    for number in range(6):
+        prompt = [40 + (number * 7 + place) % 60 for place in range(30 + 3 * number)]
+        texts = ("x" * number + CALL, " 3 and", "y [calc(2+2) ->", " 4 so", "done.")
+        world.session(f"s{number}", prompt, *texts)
+    for _ in range(400):
+        world.step()
+        check_all(world)
+        for session in world.sessions.values():
+            if session.paused and not session.finished:
+                world.answer(session)
+        if all(session.finished for session in world.sessions.values()):
+            break
+    world.run()
+    said_as_planned(world)
+    check_rest(world)
+
+
+def resumes(world: World) -> list[dict[str, Any]]:
+    reports = [report for one in world.sessions.values() for report in one.reports]
+    return [report["resume"] for report in reports if report.get("resume")]

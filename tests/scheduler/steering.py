@@ -100,6 +100,11 @@ def flow(world: World, blocks: int = 1000) -> None:
     world.link.pace = lambda: blocks
 
 
+def stateful(depth: int, cached: bool, **options: Any) -> World:
+    """Return a world of a model with recurrent state and full attention."""
+    return World(make_scheduler(layout="state+full", prefix_caching=cached, **options), depth)
+
+
 def faulty_world(asynchronous: bool = False, depth: int = 0, **options: Any) -> World:
     given = {"blocks": 40, "max_model_len": 320, "host_blocks": 100, "pause_deadline": 500.0}
     given["stages"] = 1 if asynchronous else depth + 1

@@ -17,30 +17,29 @@ from tests.scheduler.retaining import (
     retained,
     until_finished,
 )
-from tests.scheduler.stateful import StatefulWorld
 from tests.scheduler.steering import HERMES
 
 from .invariants import check_all, check_rest, said_as_planned
 from .remains import remains
-from .steering import step_until
+from .steering import stateful, step_until
 from .world import World, make_scheduler
 
-CACHED = pytest.mark.parametrize("recurrent", ["none", "align"])
+CACHED = pytest.mark.parametrize("cached", [False, True], ids=["none", "align"])
 IN_PIPELINES = pytest.mark.parametrize("depth", [0, 1, 3])
 
 
-def make_world(depth: int = 0, recurrent: str = "none", **options: Any) -> World:
+def make_world(depth: int = 0, cached: bool = False, **options: Any) -> World:
     given = {"blocks": 50, "max_model_len": 320, "stages": depth + 1}
-    return StatefulWorld(depth, recurrent, formats=resolve(("hermes",), ()), **{**given, **options})
+    return stateful(depth, cached, formats=resolve(("hermes",), ()), **{**given, **options})
 
 
 @CACHED
 @IN_PIPELINES
 @pytest.mark.parametrize(("retention", "found"), [(120.0, TOKENS - 1), (0.0, None)])
 def test_a_follow_up_computes_only_its_new_tokens(
-    depth: int, recurrent: str, retention: float, found: int | None
+    depth: int, cached: bool, retention: float, found: int | None
 ) -> None:
-    world = make_world(depth, recurrent, retention=retention)
+    world = make_world(depth, cached, retention=retention)
     asked = call(world)
     assert len(retained(world)) == (retention > 0)
     world.now -= 60.0
@@ -56,10 +55,10 @@ def test_a_follow_up_computes_only_its_new_tokens(
 @CACHED
 @pytest.mark.parametrize(("depth", "found"), [(0, TOKENS - 1), (1, TOKENS), (3, None)])
 def test_where_steps_run_ahead_it_goes_on_behind_what_they_apply(
-    depth: int, recurrent: str, found: int | None
+    depth: int, cached: bool, found: int | None
 ) -> None:
     """One step in flight applies the last token. Several go beyond it, and nothing is kept."""
-    world = make_world(depth, recurrent, stages=1, asynchronous=True)
+    world = make_world(depth, cached, stages=1, asynchronous=True)
     asked = call(world)
     assert len(retained(world)) == (found is not None)
     churn(world)
@@ -71,9 +70,9 @@ def test_where_steps_run_ahead_it_goes_on_behind_what_they_apply(
 @CACHED
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_session_whose_client_left_it_at_its_call_is_taken_over(
-    recurrent: str, asynchronous: bool
+    cached: bool, asynchronous: bool
 ) -> None:
-    world = make_world(int(asynchronous), recurrent, stages=1, asynchronous=asynchronous)
+    world = make_world(int(asynchronous), cached, stages=1, asynchronous=asynchronous)
     session = world.session("a", range(100), HERMES, "", formats=("hermes",))
     step_until(world, lambda: session.paused)
     world.goodbye(session)
@@ -89,10 +88,8 @@ def test_a_session_whose_client_left_it_at_its_call_is_taken_over(
 
 @CACHED
 @pytest.mark.parametrize("less", [2, 40])
-def test_a_follow_up_that_differs_finds_what_the_prefix_cache_has(
-    recurrent: str, less: int
-) -> None:
-    world = make_world(recurrent=recurrent)
+def test_a_follow_up_that_differs_finds_what_the_prefix_cache_has(cached: bool, less: int) -> None:
+    world = make_world(cached=cached)
     asked = call(world)
     follower = follow_up(world, asked, less=less)
     found = first_chunk(world, follower)
@@ -103,8 +100,8 @@ def test_a_follow_up_that_differs_finds_what_the_prefix_cache_has(
 
 
 @CACHED
-def test_the_same_prompt_again_takes_nothing(recurrent: str) -> None:
-    world = make_world(recurrent=recurrent)
+def test_the_same_prompt_again_takes_nothing(cached: bool) -> None:
+    world = make_world(cached=cached)
     call(world)
     world.plain("again", range(100), "ok")
     until_finished(world, world.sessions["again"])
@@ -131,8 +128,8 @@ def test_another_owner_takes_nothing(field: str, value: Any) -> None:
 
 @CACHED
 @IN_PIPELINES
-def test_running_requests_take_all_of_it(depth: int, recurrent: str) -> None:
-    world = make_world(depth, recurrent, blocks=26)
+def test_running_requests_take_all_of_it(depth: int, cached: bool) -> None:
+    world = make_world(depth, cached, blocks=26)
     asked = call(world)
     hungry = world.plain("hungry", range(9000, 9100), "y" * 200)
     until_finished(world, hungry)
@@ -144,9 +141,9 @@ def test_running_requests_take_all_of_it(depth: int, recurrent: str) -> None:
 
 @CACHED
 @IN_PIPELINES
-def test_running_requests_take_it_from_a_follow_up_that_waits(depth: int, recurrent: str) -> None:
+def test_running_requests_take_it_from_a_follow_up_that_waits(depth: int, cached: bool) -> None:
     """It then begins anew, as any request."""
-    world = make_world(depth, recurrent, blocks=30, max_num_seqs=1)
+    world = make_world(depth, cached, blocks=30, max_num_seqs=1)
     asked = call(world)
     hungry = world.plain("hungry", range(9000, 9100), "y" * 200)
     step_until(world, lambda: "hungry" in world.did)
@@ -164,8 +161,8 @@ def test_running_requests_take_it_from_a_follow_up_that_waits(depth: int, recurr
 
 @CACHED
 @pytest.mark.parametrize("when", ["kept", "adopted", "running"])
-def test_an_abort_frees_everything(recurrent: str, when: str) -> None:
-    world = make_world(recurrent=recurrent, max_num_seqs=1)
+def test_an_abort_frees_everything(cached: bool, when: str) -> None:
+    world = make_world(cached=cached, max_num_seqs=1)
     asked = call(world)
     other = world.plain("other", range(9000, 9050), "y" * 100)
     step_until(world, lambda: "other" in world.did)
@@ -210,10 +207,10 @@ def test_time_frees_it() -> None:
     ("options", "reason"),
     [
         ({"prefix_caching": False}, "prefix caching is off"),
-        ({"recurrent": "align", "drafts": 2}, "recurrent state"),
-        ({"recurrent": "align", "asynchronous": True}, None),
-        ({"recurrent": "align"}, None),
-        ({"window": 40}, None),
+        ({"layout": "state+full", "drafts": 2}, "recurrent state"),
+        ({"layout": "state+full", "asynchronous": True}, None),
+        ({"layout": "state+full", "prefix_caching": False}, None),
+        ({"layout": "window"}, None),
         ({}, None),
     ],
 )
@@ -229,13 +226,13 @@ def test_the_log_says_why_nothing_is_kept(
 @pytest.mark.parametrize("seed", range(8))
 @CACHED
 @pytest.mark.parametrize("depth", [0, 1])
-def test_random_agents(depth: int, recurrent: str, seed: int) -> None:
+def test_random_agents(depth: int, cached: bool, seed: int) -> None:
     """Ten agents go on where they stopped, or elsewhere, under pressure and with aborts."""
     rng = random.Random(seed)
     blocks, handling = rng.choice([40, 60, 300]), rng.choice(["caesura", "preserve", "discard"])
     world = make_world(
         depth,
-        recurrent,
+        cached,
         blocks=blocks,
         max_num_seqs=rng.choice([1, 2, 5]),
         max_num_batched_tokens=rng.choice([32, 64, 512]),

@@ -124,13 +124,13 @@ def test_blocks_that_are_being_saved_are_not_written(
     planner = world.scheduler.parts.manager.planner
     step_until(world, lambda: planner.busy)
     saved = {block.block_id for block in planner.blocks_in_flight()}
-    before = {slot: hash_ for slot, hash_ in world._memory.items() if slot[0] in saved}
+    before = {slot: hash_ for slot, hash_ in world._memory.slots.items() if slot[0] in saved}
     assert len(saved) == 8
     hungry = world.plain("hungry", range(5000, 5160), "y" * 150)
     for _ in range(60):
         world.step()
         check_all(world)
-        assert before == {slot: world._memory[slot] for slot in before}
+        assert before == {slot: world._memory.slots[slot] for slot in before}
     assert not hungry.finished
     flow(world)
     step_until(world, lambda: hungry.finished)

@@ -22,40 +22,14 @@ from caesura.scheduler.vllm.engine.port import engine_state_of
 from caesura.scheduler.vllm.engine.port.blocks import has_recurrent_state
 from caesura.scheduler.vllm.engine.port.engine_state import OF_INPUTS
 from docs import vllm_streaming_state
-from tests.scheduler.clients import clients_come_and_go
-from tests.scheduler.stateful import StatefulWorld
+from tests.scheduler.clients import clients_come_and_go, converse, resumes
 
 from .invariants import check_all, check_rest, said_as_planned
-from .steering import CALL, IN_EVERY_MODE, evict, until_paused
+from .steering import CALL, IN_EVERY_MODE, evict, stateful, until_paused
 from .world import Session, World, make_scheduler
 
-CACHED = pytest.mark.parametrize("recurrent", ["none", "align"])
+CACHED = pytest.mark.parametrize("cached", [False, True], ids=["none", "align"])
 """Without prefix caching a request has one state. With it, states are kept at blocks' ends."""
-
-
-def converse(world: World) -> None:
-    """Let six sessions pause twice each, side by side, at all places of a block."""
-    for number in range(6):
-        prompt = [40 + (number * 7 + place) % 60 for place in range(30 + 3 * number)]
-        texts = ("x" * number + CALL, " 3 and", "y [calc(2+2) ->", " 4 so", "done.")
-        world.session(f"s{number}", prompt, *texts)
-    for _ in range(400):
-        world.step()
-        check_all(world)
-        for session in world.sessions.values():
-            if session.paused and not session.finished:
-                world.answer(session)
-        if all(session.finished for session in world.sessions.values()):
-            break
-    world.run()
-    said_as_planned(world)
-    check_rest(world)
-
-
-def resumes(world: World) -> list[dict[str, Any]]:
-    reports = [report for one in world.sessions.values() for report in one.reports]
-    return [report["resume"] for report in reports if report.get("resume")]
-
 
 AHEAD_BY_ONE = pytest.mark.parametrize(
     ("asynchronous", "depth", "stages"),
@@ -75,14 +49,14 @@ AHEAD_BY_ONE = pytest.mark.parametrize(
 @CACHED
 @AHEAD_BY_ONE
 def test_a_kept_state_is_used_again(
-    asynchronous: bool, depth: int, stages: int, recurrent: str
+    asynchronous: bool, depth: int, stages: int, cached: bool
 ) -> None:
     """A resume computes the result of its tool, and nothing for the second time."""
     options = {"asynchronous": asynchronous, "stages": stages, "handling": "preserve"}
-    world = StatefulWorld(depth, recurrent, **options)
+    world = stateful(depth, cached, **options)
     converse(world)
     found = resumes(world)
-    assert len(found) == world.read == 12
+    assert len(found) == 12
     assert all(one["handling"] == "preserve" for one in found)
     assert all(one["cached_tokens"] == one["context_tokens"] for one in found)
     assert not any(world.computed_again.values())
@@ -90,25 +64,25 @@ def test_a_kept_state_is_used_again(
 
 @CACHED
 def test_a_state_that_several_steps_went_beyond_is_given_up(
-    recurrent: str, caplog: pytest.LogCaptureFixture
+    cached: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No release of vLLM schedules like this. One that did would be right, and slow."""
-    world = StatefulWorld(3, recurrent, asynchronous=True, handling="preserve")
+    world = stateful(3, cached, asynchronous=True, handling="preserve")
     converse(world)
     found = resumes(world)
     assert len(found) == 12
     assert all(one["handling"] == "discard" for one in found)
     at_blocks = [one["cached_tokens"] % world.block_size == 0 for one in found]
     assert all(at_blocks), "only states of the prefix cache are used"
-    assert world.read == (0 if recurrent == "none" else 12)
+    assert any(one["cached_tokens"] for one in found) == cached
     assert caplog.text.count("its recurrent state holds other tokens: several steps") == 1
 
 
 @CACHED
 @pytest.mark.parametrize("length", [15, 16, 17, 31, 32, 33])
 @pytest.mark.parametrize("result", ["3", "3]"])
-def test_a_turn_may_end_anywhere_in_a_block(length: int, result: str, recurrent: str) -> None:
-    world = StatefulWorld(1, recurrent, asynchronous=True, handling="preserve")
+def test_a_turn_may_end_anywhere_in_a_block(length: int, result: str, cached: bool) -> None:
+    world = stateful(1, cached, asynchronous=True, handling="preserve")
     session = world.session("a", range(length + 16), CALL, result, CALL, result, "done")
     for _ in range(2):
         until_paused(world, session)
@@ -123,10 +97,10 @@ def test_a_turn_may_end_anywhere_in_a_block(length: int, result: str, recurrent:
 @CACHED
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_chunk_without_a_result_has_the_last_token_computed_again(
-    asynchronous: bool, recurrent: str
+    asynchronous: bool, cached: bool
 ) -> None:
     """There would be nothing else to compute, and to sample from."""
-    world = StatefulWorld(int(asynchronous), recurrent, asynchronous=asynchronous)
+    world = stateful(int(asynchronous), cached, asynchronous=asynchronous)
     session = world.session("a", range(40), CALL, "", "done")
     until_paused(world, session)
     world.answer(session)
@@ -140,11 +114,11 @@ def test_a_chunk_without_a_result_has_the_last_token_computed_again(
 @CACHED
 @AHEAD_BY_ONE
 def test_who_leaves_while_the_last_token_is_applied_leaves_nothing(
-    asynchronous: bool, depth: int, stages: int, recurrent: str
+    asynchronous: bool, depth: int, stages: int, cached: bool
 ) -> None:
     """The next request gets the blocks while the step in flight still writes to them."""
     options = {"asynchronous": asynchronous, "stages": stages, "blocks": 34}
-    world = StatefulWorld(depth, recurrent, **options)
+    world = stateful(depth, cached, **options)
     for number in range(4):
         session = world.session(f"s{number}", range(number, 450 + number), CALL, " 3]", " done")
         while not session.paused:
@@ -164,12 +138,10 @@ def test_who_leaves_while_the_last_token_is_applied_leaves_nothing(
 @IN_EVERY_MODE
 @pytest.mark.parametrize("text_before", range(4))
 def test_accepted_drafts_leave_no_trace(
-    asynchronous: bool, depth: int, recurrent: str, text_before: int
+    asynchronous: bool, depth: int, cached: bool, text_before: int
 ) -> None:
     """With drafts even a synchronous engine is behind the call's end when it ends."""
-    world = StatefulWorld(
-        depth, recurrent, asynchronous=asynchronous, drafts=3, handling="preserve"
-    )
+    world = stateful(depth, cached, asynchronous=asynchronous, drafts=3, handling="preserve")
     session = world.session("a", range(40), "w" * text_before + CALL, " 3]", " is it")
     until_paused(world, session)
     assert not world.parts.served["a"].pause.held
@@ -184,12 +156,12 @@ def test_accepted_drafts_leave_no_trace(
 class Streaming:
     """One of vLLM's own streaming sessions. It stops at `#`, unless it is given a limit."""
 
-    world: StatefulWorld
+    world: World
     session: Session
     request: Any
 
     @classmethod
-    def begin(cls, world: StatefulWorld, *texts: str, limit: int = 1000) -> "Streaming":
+    def begin(cls, world: World, *texts: str, limit: int = 1000) -> "Streaming":
         session = world.session("a", range(40), *texts, watched=False)
         request = world.scheduler.requests["a"]
         request.sampling_params.stop_token_ids = [*b"#"]
@@ -223,10 +195,10 @@ class Streaming:
 @IN_EVERY_MODE
 @pytest.mark.parametrize("early", [False, True])
 def test_a_chunk_that_replaces_the_last_token_finds_no_state_with_it(
-    asynchronous: bool, depth: int, recurrent: str, early: bool
+    asynchronous: bool, depth: int, cached: bool, early: bool
 ) -> None:
     """As vLLM's own clients send it; it may come before the end of the turn."""
-    world = StatefulWorld(depth, recurrent, asynchronous=asynchronous)
+    world = stateful(depth, cached, asynchronous=asynchronous)
     streaming = Streaming.begin(world, "firs#", "then", "second#")
     streaming.step(4 if early else 9)
     assert streaming.waits != early
@@ -240,9 +212,9 @@ def test_a_chunk_that_replaces_the_last_token_finds_no_state_with_it(
 @IN_EVERY_MODE
 @pytest.mark.parametrize("early", [False, True])
 def test_a_chunk_that_repeats_the_last_token_goes_on_behind_it(
-    asynchronous: bool, depth: int, recurrent: str, early: bool
+    asynchronous: bool, depth: int, cached: bool, early: bool
 ) -> None:
-    world = StatefulWorld(depth, recurrent, asynchronous=asynchronous)
+    world = stateful(depth, cached, asynchronous=asynchronous)
     streaming = Streaming.begin(world, "first#", " then", "second#")
     streaming.step(4 if early else 10)
     assert streaming.waits != early
@@ -256,10 +228,10 @@ def test_a_chunk_that_repeats_the_last_token_goes_on_behind_it(
 @CACHED
 @IN_EVERY_MODE
 def test_a_turn_that_ends_at_its_limit_has_no_step_beyond_it(
-    asynchronous: bool, depth: int, recurrent: str
+    asynchronous: bool, depth: int, cached: bool
 ) -> None:
     """vLLM knows that limit when it schedules, so the chunk may replace the last token."""
-    world = StatefulWorld(depth, recurrent, asynchronous=asynchronous)
+    world = stateful(depth, cached, asynchronous=asynchronous)
     streaming = Streaming.begin(world, "first", "then", "second#", limit=5)
     streaming.step(10)
     assert streaming.waits
@@ -271,7 +243,7 @@ def test_a_turn_that_ends_at_its_limit_has_no_step_beyond_it(
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_what_was_discarded_and_evicted_is_computed_again(asynchronous: bool) -> None:
-    world = StatefulWorld(int(asynchronous), "align", asynchronous=asynchronous)
+    world = stateful(int(asynchronous), True, asynchronous=asynchronous)
     session = world.session("a", range(70), CALL, " 3]", " done")
     until_paused(world, session)
     world.drop_kv("a")
@@ -285,7 +257,7 @@ def test_what_was_discarded_and_evicted_is_computed_again(asynchronous: bool) ->
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_step_without_tokens_leaves_no_place_of_a_state_behind(asynchronous: bool) -> None:
     """As when another request ended with the call, and the engine told its runner at once."""
-    world = StatefulWorld(int(asynchronous), "align", asynchronous=asynchronous)
+    world = stateful(int(asynchronous), True, asynchronous=asynchronous)
     session = world.session("a", range(70), CALL, " 3]", " done")
     until_paused(world, session)
     world.drop_kv("a")
@@ -301,7 +273,7 @@ def test_a_step_without_tokens_leaves_no_place_of_a_state_behind(asynchronous: b
 def test_a_prompt_is_not_starved_by_those_that_decode(asynchronous: bool) -> None:
     """Of a limit of 36 tokens, nine that decode leave less than a block of 32."""
     options = {"asynchronous": asynchronous, "block_size": 32, "chunk": 36}
-    world = StatefulWorld(int(asynchronous), "align", **options)
+    world = stateful(int(asynchronous), True, **options)
     for number in range(9):
         world.session(f"s{number}", range(40), "x" * 90)
     for _ in range(30):
@@ -317,13 +289,13 @@ def test_a_prompt_is_not_starved_by_those_that_decode(asynchronous: bool) -> Non
 @CACHED
 @IN_EVERY_MODE
 def test_random_clients_with_states(
-    asynchronous: bool, depth: int, recurrent: str, seed: int
+    asynchronous: bool, depth: int, cached: bool, seed: int
 ) -> None:
     """Under preemption, aborts and tiny pools as well."""
     rng = random.Random(seed)
-    world = StatefulWorld(
+    world = stateful(
         depth,
-        recurrent,
+        cached,
         blocks=rng.choice([34, 60, 200]),
         max_num_seqs=rng.choice([2, 5, 16]),
         max_num_batched_tokens=rng.choice([32, 64, 512]),
@@ -337,11 +309,11 @@ def test_random_clients_with_states(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"recurrent": "align"}, False),
-        ({"recurrent": "align", "asynchronous": True}, False),
-        ({"recurrent": "none", "drafts": 2}, True),
+        ({"layout": "state+full"}, False),
+        ({"layout": "state+full", "asynchronous": True}, False),
+        ({"layout": "state+full", "prefix_caching": False, "drafts": 2}, True),
         ({"drafts": 2}, False),
-        ({"asynchronous": True, "window": 40}, False),
+        ({"asynchronous": True, "layout": "window"}, False),
     ],
 )
 def test_the_log_says_what_is_always_discarded(
@@ -352,7 +324,7 @@ def test_the_log_says_what_is_always_discarded(
 
 
 def test_records_and_metrics_tell_why_a_state_was_given_up() -> None:
-    world = StatefulWorld(0, "align", drafts=2, host_blocks=10)
+    world = stateful(0, True, drafts=2, host_blocks=10)
     session = world.session("a", range(40), CALL, " 3]", " is it")
     until_paused(world, session)
     world.answer(session)
@@ -374,15 +346,15 @@ def test_records_and_metrics_tell_why_a_state_was_given_up() -> None:
 
 def test_states_that_lack_inputs_are_always_discarded() -> None:
     """Of the last tokens, vLLM then keeps what the model would apply, by the runner's slot."""
-    scheduler = make_scheduler(recurrent="none")
+    scheduler = make_scheduler(layout="state+full")
     assert not engine_state_of(scheduler).always_spoilt
     scheduler.cache_config.use_replayssm = True
     assert engine_state_of(scheduler).always_spoilt == OF_INPUTS
 
 
 def test_a_state_among_layers_of_one_group_is_found() -> None:
-    config = make_scheduler(recurrent="none").kv_cache_config
-    attention, states = (group.kv_cache_spec for group in config.kv_cache_groups)
+    config = make_scheduler(layout="state+full").kv_cache_config
+    states, attention = (group.kv_cache_spec for group in config.kv_cache_groups)
     both = UniformTypeKVCacheSpecs(block_size=16, kv_cache_specs={"a": attention, "s": states})
     for spec, found in ((attention, False), (states, True), (both, True)):
         groups = [SimpleNamespace(kv_cache_spec=spec)]

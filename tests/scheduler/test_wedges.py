@@ -26,6 +26,7 @@ from vllm.v1.structured_output.request import StructuredOutputRequest
 from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
 from caesura.scheduler.vllm.engine.compose import Dependencies
 from tests.scheduler.invariants import leaves_nothing
+from tests.scheduler.layouts import over_layouts
 from tests.scheduler.unwatched import VllmSessions
 
 from .world import BYTES, Session, SteppedClock, World, _prefix_hashes, make_scheduler
@@ -56,7 +57,7 @@ def stock(asynchronous: bool = False, depth: int = 0, **options: Any) -> VllmSes
     return VllmSessions(scheduler, depth)
 
 
-OURS = pytest.mark.parametrize("make", [watched, unwatched])
+OURS = pytest.mark.parametrize("make", [watched, unwatched, *over_layouts(watched)])
 IN_EVERY_MODE = pytest.mark.parametrize(("asynchronous", "depth"), MODES)
 
 
@@ -450,7 +451,7 @@ class _Loads:
             blocks, tokens, start = world.scheduler.connector.loads.pop(request_id)
             for position, value in list(enumerate(_prefix_hashes(tokens)))[start:]:
                 block = blocks[position // world.block_size]
-                world._memory[block, position % world.block_size] = value
+                world._memory.slots[block, position % world.block_size] = value
         ran.kv_connector_output = KVConnectorOutput(finished_recving=arrived)
         return ran
 

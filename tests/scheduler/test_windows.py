@@ -8,7 +8,7 @@ from .world import World, make_scheduler
 
 @IN_EVERY_MODE
 def test_blocks_behind_a_window_are_told_from_those_in_it(asynchronous: bool, depth: int) -> None:
-    world = World(make_scheduler(asynchronous=asynchronous, window=40), depth)
+    world = World(make_scheduler(asynchronous=asynchronous, layout="window"), depth)
     session = world.session("a", range(100), CALL, " 3]", " done")
     until_paused(world, session)
     manager = world.parts.manager

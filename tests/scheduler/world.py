@@ -1,9 +1,10 @@
 """vLLM's real scheduler and KV cache manager around a fake model runner and fake KV memory.
 
 The runner knows only what the scheduler sends it. Its memory holds, per slot of a physical block,
-the hash of the token prefix whose KV was written there, so that a block reused too early, a token
-lost at a resume or a stale write shows at the very step. The model is a plan: for each request the
-whole sequence it will have, results of tools included; decoding anything else is an error.
+the hash of the token prefix whose KV was written there, or a state's (`layouts.py`), so that a
+block reused too early, a token lost at a resume or a stale write shows at the very step. The model
+is a plan: for each request the whole sequence it will have, results of tools included; decoding
+anything else is an error.
 """
 
 import tempfile
@@ -16,7 +17,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import torch
 from transformers import LlamaConfig
 from vllm import SamplingParams
 from vllm.config import (
@@ -29,17 +29,15 @@ from vllm.config import (
     VllmConfig,
 )
 from vllm.utils.hashing import sha256
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.kv_cache_utils import (
+    get_request_block_hasher,
+    init_none_hash,
+    resolve_kv_cache_block_sizes,
+)
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
-from vllm.v1.kv_cache_interface import (
-    FullAttentionSpec,
-    KVCacheConfig,
-    KVCacheGroupSpec,
-    MambaSpec,
-    SlidingWindowSpec,
-)
+from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
@@ -52,6 +50,7 @@ from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
 from caesura.scheduler.vllm.engine.compose import Dependencies, Parts
 from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
 
+from .layouts import Memory, block_sizes, groups_of, is_recurrent, layers_of
 from .link import FakeLink
 
 END = 256
@@ -108,8 +107,8 @@ def make_scheduler(
     scheduler_class: type | None = None,
     host_blocks: int | None = None,
     in_step: bool = True,
-    window: int | None = None,
-    recurrent: str | None = None,
+    layout: str = "full",
+    window: int = 40,
     drafts: int = 0,
     formats: tuple[CallFormat, ...] | None = None,
     clock: Callable[[], float] | None = None,
@@ -119,13 +118,13 @@ def make_scheduler(
 ) -> Any:
     """Build a scheduler without an engine; `blocks` are those that requests can use.
 
-    `host_blocks`: it has our connector, and so much host memory. `window`: the model attends to so
-    many tokens only. `recurrent`: it also has layers with a recurrent state, in this mode of vLLM's
-    cache of states, from which prefix caching follows. `drafts`: it speculates with that many draft
-    tokens a step. `formats` are those in which the model writes calls that are not watched.
+    `host_blocks`: it has our connector, and so much host memory. `layout`: the groups of its KV
+    cache (`layouts.py`), with windows of `window` tokens. `drafts`: it speculates with that many
+    draft tokens a step. `formats` are those in which the model writes calls that are not watched.
     `stages`: the model is a pipeline, with that many steps in flight; one worker stands for all of
     them here. `settings` are Caesura's own.
     """
+    sizes = block_sizes(layout, block_size, prefix_caching, max_model_len)
     speculative = None
     if drafts:
         speculative = SpeculativeConfig(model="ngram", num_speculative_tokens=drafts)
@@ -139,10 +138,10 @@ def make_scheduler(
             is_encoder_decoder=False,
         ),
         cache_config=CacheConfig(
-            block_size=block_size,
-            enable_prefix_caching=recurrent == "align" if recurrent else prefix_caching,
-            mamba_cache_mode=recurrent or "none",
-            mamba_block_size=block_size if recurrent == "align" else None,
+            block_size=sizes[0],
+            enable_prefix_caching=prefix_caching,
+            mamba_cache_mode="align" if prefix_caching and is_recurrent(layout) else "none",
+            mamba_block_size=sizes[1] if prefix_caching and is_recurrent(layout) else None,
         ),
         parallel_config=ParallelConfig(),
         speculative_config=speculative,
@@ -158,38 +157,20 @@ def make_scheduler(
         share = stages / layers if stages > 1 else 1
         of_all = (host_blocks + 0.1) / share
         config.kv_transfer_config = connector_config(of_all, block_size, in_step)
+    groups = groups_of(layout, sizes, window, prefix_caching, drafts)
     config.cache_config.num_gpu_blocks = blocks + 1
     register_all_kvcache_specs(config)
-    shape: Any = {"block_size": block_size, "num_kv_heads": 1, "head_size": 1}
-    spec = (
-        FullAttentionSpec(**shape, dtype=torch.float32)
-        if window is None
-        else SlidingWindowSpec(**shape, dtype=torch.float32, sliding_window=window)
-    )
-    groups = [KVCacheGroupSpec(["layer"], spec)]
-    of_state = block_size if recurrent != "none" else max_model_len
-    if recurrent is not None:
-        states = MambaSpec(
-            block_size=of_state,
-            shapes=((1, 1),),
-            dtypes=(torch.float32,),
-            mamba_cache_mode=recurrent,
-            num_speculative_blocks=drafts,
-        )
-        groups.append(KVCacheGroupSpec(["states"], states))
     ours = CaesuraAsyncScheduler if asynchronous else CaesuraScheduler
     clock = clock or SteppedClock()
     given = Dependencies(clock=clock, wall=wall, vocabulary=BYTES, formats=formats)
     build = partial(ours, dependencies=given) if scheduler_class is None else scheduler_class
+    kv_cache = KVCacheConfig(num_blocks=blocks + 1, kv_cache_tensors=[], kv_cache_groups=groups)
+    of_step, of_hash = resolve_kv_cache_block_sizes(kv_cache, config)
     scheduler = build(
         vllm_config=config,
-        kv_cache_config=KVCacheConfig(
-            num_blocks=blocks + 1,
-            kv_cache_tensors=[],
-            kv_cache_groups=groups,
-        ),
-        block_size=of_state,
-        hash_block_size=block_size,
+        kv_cache_config=kv_cache,
+        block_size=of_step,
+        hash_block_size=of_hash,
         log_stats=host_blocks is not None,
         structured_output_manager=StructuredOutputManager(config),
     )
@@ -236,16 +217,16 @@ class World:
     def __init__(self, scheduler: Any, depth: int = 0) -> None:
         self.scheduler = scheduler
         self.depth = depth
-        spec = scheduler.kv_cache_config.kv_cache_groups[0].kv_cache_spec
-        self.block_size = spec.block_size
-        self._window: int = getattr(spec, "sliding_window", None) or scheduler.max_model_len
+        groups = scheduler.kv_cache_config.kv_cache_groups
+        self.block_size: int = min(group.kv_cache_spec.block_size for group in groups)
+        self._memory = Memory(self.block_size)
+        self._layers = layers_of(groups, self._memory)
         self.sessions: dict[str, Session] = {}
         clock = self.parts.clock if hasattr(scheduler, "parts") else None
         self._clock = clock if isinstance(clock, SteppedClock) else SteppedClock()
-        self._memory: dict[tuple[int, int], int] = {}
         self._view: dict[str, dict[str, Any]] = {}
         self._in_flight: deque[tuple[Any, ModelRunnerOutput]] = deque()
-        self.link = FakeLink(self._memory, self.block_size)
+        self.link = FakeLink(self._memory.slots, self.block_size)
         self.records: list[dict[str, Any]] = []
         self.last: Any = None
         """What the last step was made of."""
@@ -393,7 +374,7 @@ class World:
             prompt_token_ids=list(tokens),
             sampling_params=params,
             pooling_params=None,
-            block_hasher=get_request_block_hasher(self.block_size, sha256),
+            block_hasher=get_request_block_hasher(self.scheduler.hash_block_size, sha256),
             resumable=resumable,
         )
 
@@ -477,11 +458,16 @@ class World:
             self.link.begin(orders)
         for request_id in {*output.finished_req_ids, *(output.preempted_req_ids or ())}:
             self._view.pop(request_id, None)
+            if output.total_num_scheduled_tokens:  # otherwise vLLM's first runner forgets nothing
+                self._forget(request_id)
+        for block in output.new_block_ids_to_zero or ():
+            self._memory.overwrite(block)
+        assert not output.kv_cache_block_copies, "no layout here caches parts of blocks"
         for new in output.scheduled_new_reqs:
             tokens = getattr(new, "prefill_token_ids", None) or new.prompt_token_ids
             self._view[new.req_id] = {
                 "tokens": list(tokens),
-                "blocks": list(new.block_ids[0]),
+                "blocks": [list(ids) for ids in new.block_ids],
                 "computed": new.num_computed_tokens,
                 "prompt": len(new.prompt_token_ids),
             }
@@ -489,9 +475,10 @@ class World:
         for index, request_id in enumerate(cached.req_ids):
             fresh = cached.new_block_ids[index]
             if request_id in cached.resumed_req_ids:
+                self._forget(request_id)
                 self._view[request_id] = {
                     "tokens": list(cached.all_token_ids[request_id]),
-                    "blocks": list(fresh[0]),
+                    "blocks": [list(ids) for ids in fresh],
                     "computed": cached.num_computed_tokens[index],
                     # Its view is gone if it was preempted, and with it the prompt's length.
                     "prompt": len(cached.all_token_ids[request_id])
@@ -499,8 +486,8 @@ class World:
                 }
                 continue
             view = self._view[request_id]
-            if fresh:
-                view["blocks"].extend(fresh[0])
+            for known, ids in zip(view["blocks"], fresh or (), strict=False):
+                known.extend(ids)
             if not self.depth and cached.num_computed_tokens[index] < view["computed"]:
                 # A load that joined the last step failed: what was decoded on it does not count.
                 view["computed"] = cached.num_computed_tokens[index]
@@ -514,6 +501,10 @@ class World:
             sampled_token_ids=sampled,
             kv_connector_output=self.link.end() if orders is not None else None,
         )
+
+    def _forget(self, request_id: str) -> None:
+        for layer in self._layers:
+            layer.forget(request_id)
 
     def _propose(self) -> None:
         """Hand drafts for the next step to a synchronous scheduler, as the engine core does."""
@@ -542,22 +533,21 @@ class World:
         self.computed_again[request_id] = self.computed_again.get(request_id, 0) + max(0, again)
         self._reached[request_id] = max(min(end, known), self._reached.get(request_id, 0))
         self._note_what_for(request_id, start, known)
-        if self.link.spoiled(blocks):
+        if self.link.spoiled(blocks[0]):
             view["computed"] = end
             return [0] if end >= known else []
-        hashes = _prefix_hashes(tokens)
-        for position in range(max(0, start + 1 - self._window), end):
-            slot = (blocks[position // self.block_size], position % self.block_size)
-            if position >= start:
-                self._memory[slot] = hashes[position]
-            assert self._memory.get(slot) == hashes[position], (
-                f"{request_id}: the KV at position {position} is not its own"
-            )
+        hashes = _prefix_hashes(tokens[:end])
+        for layer, own in zip(self._layers, blocks, strict=True):
+            layer.compute(own, hashes, start, request_id)
         sampled: list[int] = []
         if end >= known:
             sampled = self._sample(request_id, tokens[:known], drafts)
             view["tokens"].extend(sampled)
             end = len(view["tokens"]) - 1  # drafts that were rejected do not count
+        for layer, own in zip(self._layers, blocks, strict=True):
+            # Only with drafts the states of a step are kept apart.
+            ends = range(start + 1, end + 1) if drafts else [end]
+            layer.finish(own, hashes, ends, request_id)
         view["computed"] = end
         self._valid[request_id] = max(end, self._valid.get(request_id, 0))
         return sampled
