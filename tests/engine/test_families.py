@@ -307,7 +307,9 @@ def blocks_of_one(core: Core) -> int:
 @pytest.mark.usefixtures("steady")
 @pytest.mark.slow
 def test_control_a_lost_token_would_be_noticed(engine: Engine) -> None:
-    talks = {"lossy": draw(0, pauses=1)}
+    """At least in one of six sessions: a model of random weights forgets a token at times."""
+    talks = {f"lossy-{seed}": draw(seed, pauses=1) for seed in range(6)}
     talk(engine.core, talks)
-    del talks["lossy"].results[0][0]
-    assert ("lossy", 1) in differing(engine.core, "float32", talks)
+    for one in talks.values():
+        del one.results[0][0]
+    assert 1 in {turn for _, turn in differing(engine.core, "float32", talks)}

@@ -163,7 +163,7 @@ def test_a_window_is_admitted_without_room_for_its_whole_prompt() -> None:
     while not newcomer.finished:
         world.step()
         check_all(world)
-    assert all(pause.held for pause in world.parts.pauses.open.values())
+    assert all(one.pause.held for one in world.parts.served.paused.values())
 
 
 def test_a_state_cached_in_the_last_step_is_taken_as_such() -> None:
@@ -181,7 +181,7 @@ def test_a_state_cached_in_the_last_step_is_taken_as_such() -> None:
     world.plain("second", [*range(7000, 7112), *range(50)], "z")
     world.step()
     assert world.did.get("second") == "prefill"
-    assert all(pause.held for pause in world.parts.pauses.open.values())
+    assert all(one.pause.held for one in world.parts.served.paused.values())
 
 
 def test_a_question_leaves_no_note_for_a_chunk_that_is_not_computed() -> None:
