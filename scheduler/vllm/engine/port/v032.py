@@ -572,8 +572,9 @@ class EngineState032(EngineState):
         self._scheduler.reset_preempted_req_ids.add(request_id)
 
     def tell_again(self, output: SchedulerOutput) -> None:
-        if not output.total_num_scheduled_tokens:
-            self._scheduler.reset_preempted_req_ids.update(output.preempted_req_ids or ())
+        if self._recurrent and not output.total_num_scheduled_tokens:
+            alive = self._scheduler.requests.keys() & (output.preempted_req_ids or ())
+            self._scheduler.reset_preempted_req_ids.update(alive)
 
     def before_chunk(self, session: Request, frontier: int | None) -> None:
         self._parked.put_back(session, *self.queues())
