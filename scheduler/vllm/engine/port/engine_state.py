@@ -344,7 +344,7 @@ class EngineState(Protocol):
         ...
 
     def tell_again(self, output: SchedulerOutput) -> None:
-        """Tell the model runner of freed slots in the next step too, if this one has no tokens.
+        """Tell the model runner of given-back slots in the next step too, if this has no tokens.
 
         vLLM's first runner forgets in which block a request's recurrent state was only in steps
         with tokens. It would look there when the request comes back with other blocks.

@@ -111,6 +111,8 @@ class EngineState032(EngineState):
         self._sizes = block_sizes(scheduler.kv_cache_config)
         self._held: list[tuple[Any, list[Request], dict[int, int]]] = []
         self._displaced: list[Request] = []
+        self._given_back: set[str] = set()
+        """Whose slots the runner was told to free since the last step with tokens."""
         self._parked = Parked()
         self.blocks = Blocks(self._manager.block_pool)
         self.block_size: int = scheduler.block_size
@@ -570,11 +572,14 @@ class EngineState032(EngineState):
 
     def give_slot_back(self, request_id: str) -> None:
         self._scheduler.reset_preempted_req_ids.add(request_id)
+        self._given_back.add(request_id)
 
     def tell_again(self, output: SchedulerOutput) -> None:
         if self._recurrent and not output.total_num_scheduled_tokens:
-            alive = self._scheduler.requests.keys() & (output.preempted_req_ids or ())
-            self._scheduler.reset_preempted_req_ids.update(alive)
+            self._given_back &= self._scheduler.requests.keys()
+            self._scheduler.reset_preempted_req_ids.update(self._given_back)
+        else:
+            self._given_back.clear()
 
     def before_chunk(self, session: Request, frontier: int | None) -> None:
         self._parked.put_back(session, *self.queues())
