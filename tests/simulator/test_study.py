@@ -183,7 +183,7 @@ def test_an_interrupted_study_leaves_its_runs_and_no_process(
             os.killpg(study.pid, number)  # as a terminal does: the workers get it too
         else:
             study.kill()
-        code = study.wait(30)
+        code = study.wait(120)
         wait_until(lambda: not is_running(worker))
         assert study.stderr is not None
         said = study.stderr.read().decode()
