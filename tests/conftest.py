@@ -1,8 +1,10 @@
 """Tests leave the user's own files alone: calibrations, and what is known of tools' pauses."""
 
 import ast
+import logging
 import os
 import tempfile
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +52,13 @@ def mixed_up_trees(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(ast, "parse", mixed_up)
     return given
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Let no test hide the warnings of a later one: vLLM's server sets the root logger's level."""
+    level = logging.getLogger().level
+    try:
+        return (yield)
+    finally:
+        logging.getLogger().setLevel(level)
