@@ -7,6 +7,8 @@ import pytest
 from vllm.v1.core.sched.interface import PauseState
 
 from caesura.intercept.calls.formats import resolve
+from caesura.scheduler.vllm.engine import follow_ups
+from caesura.scheduler.vllm.engine.port.v032 import EngineState032
 from tests.scheduler.retaining import (
     TOKENS,
     call,
@@ -221,6 +223,26 @@ def test_the_log_says_why_nothing_is_kept(
     said = [one.getMessage() for one in caplog.records if "follow-ups" in one.getMessage()]
     assert len(said) == (reason is not None)
     assert reason is None or reason in said[0]
+
+
+def test_under_another_connector_nothing_changes_hands(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It follows the blocks of each request, from its arrival to its end, by the request's id."""
+    monkeypatch.setattr(EngineState032, "connector", object())
+    assert not make_scheduler(layout="window+full").parts.follow_ups.enabled
+    assert "another KV connector" in caplog.text
+    assert make_scheduler().parts.follow_ups.enabled, "the prefix cache finds single blocks"
+
+
+def test_kv_that_is_too_short_to_be_recognised_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(follow_ups, "MARK_TOKENS", TOKENS)
+    world = make_world()
+    call(world)
+    assert not retained(world)
+    ends_well(world)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -18,6 +18,7 @@ from vllm.v1.request import Request
 
 from caesura.intercept.calls.watch import Call
 from caesura.scheduler.vllm.engine.calls import CallDetector
+from caesura.scheduler.vllm.engine.connector import CaesuraConnector
 from caesura.scheduler.vllm.engine.kv.manager import PausedKVManager
 from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs
 from caesura.scheduler.vllm.engine.port import EngineState
@@ -40,7 +41,10 @@ from caesura.scheduler.vllm.engine.sessions.sessions import Sessions
 logger = logging.getLogger(__name__)
 
 MARK_TOKENS = 32
-"""Distance of the places at which the tokens of requests are compared by a hash."""
+"""Distance of the places at which the tokens of requests are compared by a hash.
+
+Shorter KV is not kept, where a whole request is.
+"""
 
 
 class FollowUps:
@@ -106,7 +110,7 @@ class FollowUps:
         tokens = len(blocks) * self._port.block_size
         if self._whole:
             tokens = self._port.settled_tokens(request) or 0
-        if tokens < 1:
+        if tokens < (MARK_TOKENS if self._whole else 1):
             return
         now, paused_kvs = self._clock(), self._paused_kvs
         kv = self._manager.open(request, None, tokens, now, tool, session)
@@ -123,9 +127,9 @@ class FollowUps:
     def _take_over(self, request: Request, kv: PausedKV) -> None:
         """Retain the KV of a paused request, as far as a follow-up can use it."""
         if kv.detached is None:
-            if self._whole:
+            if self._whole and self.enabled and kv.context_tokens >= MARK_TOKENS:
                 self._paused_kvs.blocks.keep(kv)
-            else:
+            elif not self._whole:
                 blocks = self._findable_blocks(request)
                 if blocks:
                     kv.detached = blocks
@@ -237,6 +241,8 @@ def _obstacle(port: EngineState) -> str | None:
         return None
     if port.plain_layout:
         return "prefix caching is off"
+    if port.connector is not None and not isinstance(port.connector, CaesuraConnector):
+        return "another KV connector than Caesura's follows the blocks of each request"
     if not port.blocks_change_hands:
         return "the model's KV cache has groups of a kind that is not known here"
     if port.always_spoilt:

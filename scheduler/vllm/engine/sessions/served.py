@@ -187,10 +187,10 @@ class PausedKV:
     `keys` identify the content of its full blocks. `detached` are the front blocks referenced here;
     it is None while the request itself holds them. Of a finished request, whose blocks cannot be
     found one by one, all are held under the name `kept_as`, until its follow-up `adopter` takes
-    them over. `resident`, `uncopied` and `missing` have the
-    meaning of `PausedKVView`. `present` includes shared blocks. `copied` is the number of confirmed
-    copies among `keys`. `covered` is the number of last resident full blocks with copies, without a
-    gap. `partial`: the last block of the request, which holds all of them, is partly filled.
+    them over. `resident`, `uncopied` and `missing` have the meaning of `PausedKVView`. `present`
+    includes shared blocks. `copied` is the number of confirmed copies among `keys`. `covered` is
+    the number of last resident full blocks with copies, without a gap. `partial`: the last block of
+    the request, which holds all of them, is partly filled.
     `ends_next` is the probability that the session ends with its next segment. The counts are
     out of date while `stale`. `releases` are in order of time. `opening` is the state that was
     recorded when the pause began. `forecast` is the first one that was given for this pause.
