@@ -57,7 +57,11 @@ def block_sizes(layout: str, block_size: int, cached: bool, most_tokens: int) ->
 def groups_of(
     layout: str, sizes: tuple[int, int], window: int, cached: bool, drafts: int
 ) -> list[KVCacheGroupSpec]:
-    """Return a layout's groups. `window` is that of windows, and the chunk of chunked attention."""
+    """Return a layout's groups. `window` is that of windows.
+
+    Chunks are the next multiple of a block: vLLM's lookup in the prefix cache takes that for
+    granted, and gives the null block for tokens that are seen else.
+    """
     of_attention, of_state = sizes
     shape: Any = {"block_size": of_attention, "num_kv_heads": 1, "head_size": 1}
     shape["dtype"] = torch.float32
@@ -71,7 +75,8 @@ def groups_of(
             case "window":
                 return SlidingWindowSpec(**shape, sliding_window=window)
             case "chunk":
-                return ChunkedLocalAttentionSpec(**shape, attention_chunk_size=window)
+                chunk = -(-window // of_attention) * of_attention
+                return ChunkedLocalAttentionSpec(**shape, attention_chunk_size=chunk)
             case "state":
                 return MambaSpec(
                     block_size=of_state,
@@ -86,13 +91,13 @@ def groups_of(
     return [KVCacheGroupSpec([f"{kind}-{at}"], spec(kind)) for at, kind in enumerate(kinds)]
 
 
-def room(layout: str, blocks: int, cached: bool) -> int:
+def room(layout: str, blocks: int, cached: bool, drafts: int = 0) -> int:
     """Return how many blocks a pool needs that would have `blocks` with full attention alone.
 
     A window needs as many for a prompt that is computed in one step. A request has a state or two,
-    of its own or in the prefix cache.
+    of its own or in the prefix cache, and one more for each draft.
     """
-    states = max(2, blocks // 6) if cached else max(2, blocks // 12)
+    states = max(2 + drafts, blocks // 6 if cached else blocks // 12)
     return sum(states if kind == "state" else blocks + 1 for kind in layout.split("+"))
 
 

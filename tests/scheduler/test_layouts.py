@@ -30,7 +30,7 @@ def make_world(
         layout=layout,
         prefix_caching=cached,
         asynchronous=asynchronous,
-        blocks=room(layout, blocks, cached),
+        blocks=room(layout, blocks, cached, options.get("drafts", 0)),
         **options,
     )
     return World(scheduler, int(asynchronous))
@@ -93,6 +93,7 @@ def test_random_clients(layout: str, cached: bool, asynchronous: bool, seed: int
         drafts=rng.choice([0, 0, 3]),
         handling=rng.choice(["caesura", "preserve", "discard"]),
     )
+    world.scheduler.use_v2_model_runner = asynchronous and rng.random() < 0.5
     clients_come_and_go(world, rng, 100)
 
 

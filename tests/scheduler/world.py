@@ -456,10 +456,7 @@ class World:
         orders = output.kv_connector_metadata
         if orders is not None:
             self.link.begin(orders)
-        for request_id in {*output.finished_req_ids, *(output.preempted_req_ids or ())}:
-            self._view.pop(request_id, None)
-            if output.total_num_scheduled_tokens:  # otherwise vLLM's first runner forgets nothing
-                self._forget(request_id)
+        self._forget_gone(output)
         for block in output.new_block_ids_to_zero or ():
             self._memory.overwrite(block)
         assert not output.kv_cache_block_copies, "no layout here caches parts of blocks"
@@ -501,6 +498,16 @@ class World:
             sampled_token_ids=sampled,
             kv_connector_output=self.link.end() if orders is not None else None,
         )
+
+    def _forget_gone(self, output: Any) -> None:
+        """Forget finished and preempted requests."""
+        for request_id in {*output.finished_req_ids, *(output.preempted_req_ids or ())}:
+            self._view.pop(request_id, None)
+            if output.total_num_scheduled_tokens:  # otherwise vLLM's first runner forgets nothing
+                self._forget(request_id)
+        if self.scheduler.use_v2_model_runner:  # its second one begins anew with each request
+            for new in output.scheduled_new_reqs:
+                self._forget(new.req_id)
 
     def _forget(self, request_id: str) -> None:
         for layer in self._layers:

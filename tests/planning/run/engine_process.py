@@ -1,6 +1,8 @@
 """An engine's stand-in as a process: it prints a URL, answers, and starts a process of its own.
 
 `python engine_process.py NAME KIND FOLDER`
+
+While there is a file `hold` in the folder, no request is answered.
 """
 
 import asyncio
@@ -41,6 +43,8 @@ async def main(name: str, kind: str, folder: str) -> None:
             with (Path(folder) / "asked.txt").open("a") as asked:
                 asked.write(f"{text}\n")
             await asyncio.sleep(float(os.environ.get("ANSWER_SECONDS", "0.02")))
+            while (Path(folder) / "hold").exists():  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
             choice = {"message": {"content": f"<{text}>"}, "finish_reason": "stop"}
             return web.json_response({"choices": [choice], "usage": {}})
         finally:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -19,6 +20,7 @@ from caesura.planning.run.host import Endpoint, EngineHost, HostError, Limits, R
 from caesura.planning.run.journal import Journal, Result, events_path
 from caesura.planning.run.processes import CpuDevices, ProcessHost
 from caesura.planning.run.ray import NodeFacts, RayHost, node_processes
+from tests.kit.waiting import until
 from tests.planning.run.applications import application, question, requests
 
 ray = pytest.importorskip("ray", reason="needs Ray: pip install -e '.[ray]'")
@@ -220,22 +222,35 @@ async def test_a_run_goes_on_without_a_node_and_no_request_is_lost_or_done_twice
     def plan(devices: int) -> Plan:
         return Plan("test", devices, (Stage((Placement("a", devices),)),), Makespan(1, 1, 1))
 
+    hold = tmp_path / "hold"  # Ray may take longer to notice than all requests do
+
     def at_ten(result: Result) -> None:
-        if len(journal.done) == 10:
+        if len(journal.done) == 10 and "lost" in nodes.nodes:
+            hold.touch()
             nodes.remove("lost")
 
+    def devices() -> list[Any]:
+        happened = events_path(tmp_path / "out.jsonl")
+        events = [json.loads(line) for line in happened.read_text().splitlines()]
+        return [event for event in events if event["event"] == "devices"]
+
+    async def go_on() -> None:
+        await until(lambda: hold.exists() and devices())
+        hold.unlink()
+
+    going_on = asyncio.create_task(go_on())
     try:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(300):
             journal.watch_results(at_ten)
             job = Job(app, asked, question, lambda progress, devices: plan(devices))
             await carry_out(job, plan(4), hosts.of(4), journal, Limits(max_in_flight=2))
     finally:
+        going_on.cancel()
         journal.close()
     keys = [json.loads(line)["key"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert sorted(keys) == sorted(each.key for each in asked)
     assert all(result.output == f"<{key}>" for key, result in journal.done.items())
-    happened = [json.loads(line) for line in events_path(tmp_path / "out.jsonl").open()]
-    [gone] = [event for event in happened if event["event"] == "devices"]
+    [gone] = devices()
     assert len(gone["usable"]) == 3
     nodes.settle()
 

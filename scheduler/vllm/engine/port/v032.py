@@ -362,7 +362,8 @@ class EngineState032(EngineState):
             for request in running
         ]
         tokens = sum(new_tokens)
-        bound = sum([self._most_blocks(count) + self._groups for count in new_tokens])
+        most_of = {count: self._most_blocks(count) + self._groups for count in set(new_tokens)}
+        bound = sum([most_of[count] for count in new_tokens])
         if bound <= free:
             return bound, tokens
         with checkpoints_kept(self._manager.coordinator.single_type_managers):
