@@ -378,7 +378,7 @@ SHORTEST = 1e-6  # seconds; all shorter pauses count as equally short
 def recompute_turnover_seconds(step: StepView) -> float:
     """Return the seconds that the engine needs to recompute all KV that its memory can hold."""
     seconds = step.cost.prefill_seconds_per_token * step.total_blocks * step.block_size
-    return seconds / step.groups.growing
+    return seconds / max(1, step.groups.growing)
 
 
 class Caesura:

@@ -36,7 +36,7 @@ def link_blocks(
     `running` requests decode in the step, with `context_tokens` together. The result is at least 1.
     """
     seconds = cost.step_seconds(running, context_tokens) if running else IDLE_STEP_SECONDS
-    return max(1, cost.link_tokens(seconds) * groups.growing // block_size)
+    return max(1, int(groups.of_tokens(cost.link_tokens(seconds), block_size)))
 
 
 def writes_behind(step: StepView, free_share: float) -> bool:

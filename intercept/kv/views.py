@@ -7,6 +7,7 @@ engine can only use a prefix. So blocks are released from the back.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Literal, Protocol
 
 from caesura.intercept.kv.costs import CostModel
@@ -22,7 +23,8 @@ class Groups:
     All groups take blocks from one pool, so that a block has as many bytes whoever holds it. Each
     of the `growing` groups (full attention) has a block for every `block_size` tokens. Each group
     of layers with a window has at most so many blocks as `windows` says. The groups of recurrent
-    layers have `states` blocks together, whatever the length of the context.
+    layers have `states` blocks together, whatever the length of the context. A model without full
+    attention has no `growing` groups; bytes are told in tokens as if it had one.
     """
 
     growing: int = 1
@@ -45,7 +47,37 @@ class Groups:
 
     def tokens(self, blocks: float, block_size: int) -> float:
         """Return the tokens whose KV in growing groups fills so many blocks."""
-        return blocks * block_size / self.growing
+        return blocks * block_size / max(1, self.growing)
+
+    def of_tokens(self, tokens: float, block_size: int) -> float:
+        """Return the blocks that the KV of so many tokens fills in growing groups."""
+        return tokens * max(1, self.growing) / block_size
+
+    def fixed_tokens(self, tokens: float, block_size: int) -> float:
+        """Return what a context of so many tokens holds beside what grows, in tokens too.
+
+        In a model without growing groups that is all, and the tokens themselves take nothing.
+        """
+        if not (self.windows or self.states):
+            return 0.0
+        fixed = self.tokens(self.fixed(tokens / block_size), block_size)
+        return fixed if self.growing else fixed - tokens
+
+    def context(self, blocks: float, block_size: int) -> float:
+        """Return the longest context whose KV fits into so many blocks, in tokens.
+
+        It is infinite where no group grows, and these blocks hold all that the others need.
+        """
+        left, rows = blocks - self.states, 0.0
+        slope = self.growing + len(self.windows)
+        if left < 0:
+            return 0.0
+        for most in sorted(self.windows):
+            if left < slope * (most - rows):
+                break
+            left -= slope * (most - rows)
+            rows, slope = most, slope - 1
+        return (rows + left / slope) * block_size if slope else inf
 
 
 ONE_GROUP = Groups()

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
+from caesura.intercept.kv.views import Groups
 from caesura.runtime.cli.calibrate import default_path, measure_shown, verdict
 from caesura.runtime.cli.engine import engine_on
 from caesura.runtime.cli.serve_options import (
@@ -93,7 +94,12 @@ async def queue_bound(engine: Engine, most_seconds: float) -> AsyncIterator[Queu
             " waits are predicted: leave out --disable-log-stats, or the bound"
         )
     machines = [
-        Machine(each["block_size"], each["blocks"] * each["block_size"], each["most_running"])
+        Machine(
+            each["block_size"],
+            each["capacity_tokens"],
+            each["most_running"],
+            Groups(**each["groups"]),
+        )
         for each in sizes
     ]
     bound = QueueBound(most_seconds, machines)

@@ -68,7 +68,7 @@ def remaining_work(
     forecast, capacity = queued.forecast, max(1, view.capacity_tokens)
     seconds_per_token = view.cost.prefill_seconds_per_token
     missing = queued.missing_tokens + restore_weight * queued.hosted_tokens
-    context, decode = queued.context_tokens, forecast.decode_tokens
+    context, decode = queued.held_tokens, forecast.decode_tokens
     work = missing * seconds_per_token
     work += decode * view.step_seconds * (context + decode / 2) / capacity
     # From the end of one segment to the end of the next: the pause, its result, decoding.

@@ -58,8 +58,8 @@ def predicted_handling(queued: Queued, view: QueueView) -> Action:
     pause, and the requests that run now.
     """
     seconds = queued.forecast.pause_seconds
-    context = _context_at_call(queued)
-    return least(wastes(context, seconds, view.batch_tokens, view.swap_pays, view.cost))
+    context, fixed = _context_at_call(queued), queued.fixed_tokens
+    return least(wastes(context, seconds, view.batch_tokens, view.swap_pays, view.cost, fixed))
 
 
 def memory_over_time(
@@ -73,35 +73,43 @@ def memory_over_time(
     """
     forecast, context, cost = queued.forecast, queued.context_tokens, view.cost
     missing, hosted = queued.missing_tokens, queued.hosted_tokens
-    memory = cost.swap_seconds(hosted, "in") * (context - missing)
-    memory += forward_seconds(missing, context, cost) * (context - missing / 2)
+    held = queued.held_tokens
+    memory = cost.swap_seconds(hosted, "in") * (held - missing)
+    memory += forward_seconds(missing, context, cost) * (held - missing / 2)
     decode = forecast.decode_tokens
-    memory += decode * view.step_seconds * (context + decode / 2)
+    memory += decode * view.step_seconds * (held + decode / 2)
     chance = 1 - forecast.ends[0] if forecast.ends else 0.0
     if chance > 0:
         other = view.batch_tokens if others else 0
         at_call, seconds = _context_at_call(queued), forecast.pause_seconds
-        memory += chance * call_memory(handling, at_call, seconds, other, cost)
+        fixed = queued.fixed_tokens
+        memory += chance * call_memory(handling, at_call, seconds, other, cost, fixed)
     return memory
 
 
 def call_memory(
-    handling: Action, context_tokens: int, pause_seconds: float, other_tokens: int, cost: CostModel
+    handling: Action,
+    context_tokens: int,
+    pause_seconds: float,
+    other_tokens: int,
+    cost: CostModel,
+    fixed_tokens: float = 0.0,
 ) -> float:
     """Return the memory over time of a call under its handling, in token-seconds.
 
     Fig. 4 (a): a plateau of C tokens for T_INT. (b): nothing, then a ramp up to C in T_fwd(C).
     (c): C during the copy out, then nothing, then C during the copy in. In (b) and (c) the
-    `other_tokens` wait for the ramp or the copies (InferCept, equations 1 and 3).
+    `other_tokens` wait for the ramp or the copies (InferCept, equations 1 and 3). The
+    `fixed_tokens` of windows and states are held and copied too, and they do not ramp.
     """
+    held = context_tokens + fixed_tokens
     if handling == "preserve":
-        return waste_preserve(pause_seconds, context_tokens)
+        return waste_preserve(pause_seconds, held)
     if handling == "discard":
         seconds = forward_seconds(context_tokens, context_tokens, cost)
-        return seconds * (context_tokens / 2 + other_tokens)
-    out_seconds = cost.swap_seconds(context_tokens, "out")
-    in_seconds = cost.swap_seconds(context_tokens, "in")
-    return waste_swap(out_seconds, in_seconds, context_tokens + other_tokens)
+        return seconds * (context_tokens / 2 + fixed_tokens + other_tokens)
+    out_seconds, in_seconds = cost.swap_seconds(held, "out"), cost.swap_seconds(held, "in")
+    return waste_swap(out_seconds, in_seconds, held + other_tokens)
 
 
 def _context_at_call(queued: Queued) -> int:

@@ -23,7 +23,8 @@ class Queued:
     tokens before the next one is decoded. `resident_tokens` of them are on the device,
     `hosted_tokens` more would be loaded from the host, and the rest is computed.
     `decoded_tokens` were decoded in this segment before a preemption. `calls` counts its pauses so
-    far. `starved`: it was passed over in as many steps as its ranking allows.
+    far. `starved`: it was passed over in as many steps as its ranking allows. `fixed_tokens` is the
+    memory of its windows and states, in tokens of full attention.
     """
 
     key: str
@@ -36,6 +37,12 @@ class Queued:
     calls: int
     forecast: Forecast
     starved: bool = False
+    fixed_tokens: float = 0.0
+
+    @property
+    def held_tokens(self) -> float:
+        """Return the memory of the context, in tokens of full attention."""
+        return self.context_tokens + self.fixed_tokens
 
     @property
     def missing_tokens(self) -> int:
@@ -95,7 +102,7 @@ def segment_seconds(queued: Queued, view: QueueView) -> float:
     holds while it decodes, times the time that decoding takes.
     """
     decode = queued.forecast.decode_tokens
-    held_share = (queued.context_tokens + decode / 2) / max(1, view.capacity_tokens)
+    held_share = (queued.held_tokens + decode / 2) / max(1, view.capacity_tokens)
     computing = queued.missing_tokens * view.cost.prefill_seconds_per_token
     return computing + decode * view.step_seconds * held_share
 

@@ -4,6 +4,7 @@ This is the inner loop of the simulator: it visits every request of every step o
 """
 
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
 from caesura.scheduler.vllm.engine.port import EngineState
@@ -148,7 +149,7 @@ class Runner:
         start = computed - count
         again = min(computed, live.reached) - start
         live.result.recomputed_tokens += again
-        blocks = -(-computed // self.port.block_size)
+        blocks = ceil(self.port.groups.blocks(computed, self.port.attention_tokens))
         pairs = again * (start + (again + 1) / 2)
         windowed = pairs_within(self.window, start, start + again)
         self._again.append((again, pairs, windowed, blocks))

@@ -25,6 +25,8 @@ def test_facts(scheduler: Any) -> None:
     facts = scheduler.parts.commands.run("facts")
     assert facts == {
         "block_size": 16,
+        "capacity_tokens": 1600,
+        "groups": {"growing": 1, "windows": (), "states": 0},
         "bytes_per_token": 8,
         "blocks": 100,
         "host_blocks": 20,

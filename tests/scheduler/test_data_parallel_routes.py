@@ -25,7 +25,7 @@ def config(engines: int, local: int | None = None) -> Any:
         local_engines_only=local is not None,
     )
     # vLLM's client adds up the blocks of all engines.
-    cache = SimpleNamespace(num_gpu_blocks=100 * engines, block_size=32)
+    cache = SimpleNamespace(num_gpu_blocks=100 * engines, block_size=32, kv_cache_size_tokens=None)
     return SimpleNamespace(parallel_config=parallel, cache_config=cache)
 
 
@@ -96,6 +96,9 @@ def test_ranks_are_those_that_the_process_has_started() -> None:
     assert list(ranks_of(config(4))) == [0, 1, 2, 3]
     assert list(ranks_of(config(4, local=2))) == [0, 1]
     assert kv_tokens_of(config(4)) == 100 * 32
+    several_groups = config(4)
+    several_groups.cache_config.kv_cache_size_tokens = 800
+    assert kv_tokens_of(several_groups) == 800
 
 
 @pytest.mark.parametrize("engines", [1, 3])

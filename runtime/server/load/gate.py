@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from prometheus_client import Gauge
 
+from caesura.intercept.kv.views import ONE_GROUP, Groups
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.quota import Quotas
 from caesura.runtime.server.keys.sender import Sender
@@ -31,11 +32,23 @@ MAX_UNTOLD_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The sizes of an engine: tokens of a block and of the KV cache, and slots of the runner."""
+    """The sizes of an engine: tokens of a block and of the KV cache, and slots of the runner.
+
+    `groups` are those of its layers, of which a request's blocks are the sum.
+    """
 
     block_size: int
     capacity_tokens: int
     slots: int
+    groups: Groups = ONE_GROUP
+
+    def held_tokens(self, tokens: float) -> float:
+        """Return the memory of a context, in tokens of full attention."""
+        return tokens + self.groups.fixed_tokens(tokens, self.block_size)
+
+    def tokens_in(self, blocks: float) -> float:
+        """Return the tokens of the context that so many blocks hold."""
+        return self.groups.context(blocks, self.block_size)
 
 
 class Waiting(NamedTuple):
@@ -121,7 +134,7 @@ class Backlog:
 
     def _work(self, request: Waiting) -> float:
         machine, pace = self._machine, self._pace
-        held_tokens = request.context_tokens + request.decode_tokens / 2
+        held_tokens = machine.held_tokens(request.context_tokens + request.decode_tokens / 2)
         share = min(1.0, max(held_tokens / machine.capacity_tokens, 1 / machine.slots))
         computing = request.missing_tokens * pace.token_seconds
         return computing + request.decode_tokens * pace.step_seconds * share
@@ -136,7 +149,7 @@ class Backlog:
         columns = (record[name] for name in ("request", "state", "blocks", "host", "tokens"))
         for request, state, blocks, host, tokens in zip(*columns, strict=True):
             if state == "waiting":
-                missing = max(0.0, tokens - (blocks + host) * self._machine.block_size)
+                missing = max(0.0, tokens - self._machine.tokens_in(blocks + host))
                 decode = self._decode.get(request, self._mean.decode_tokens)
                 queued = self._waiting[request] = Waiting(tokens, missing, decode)
                 pairs = zip(self._mean, queued, strict=True)

@@ -151,6 +151,8 @@ def ranks_of(config: VllmConfig) -> range:
 def kv_tokens_of(config: VllmConfig) -> int:
     """Return the tokens of KV of one engine; its client knows the blocks of all together."""
     cache = config.cache_config
+    if cache.kv_cache_size_tokens:  # vLLM's count, since blocks may be shared by groups of layers
+        return cache.kv_cache_size_tokens
     return int(cache.num_gpu_blocks or 0) * int(cache.block_size or 1) // len(ranks_of(config))
 
 

@@ -483,7 +483,7 @@ async def measure(engine: Measured, quick: bool, progress: Progress) -> Calibrat
     share = seconds[0] / sum(seconds)
     traffic = Traffic(engine)
     async with _measured(engine) as facts:
-        capacity = facts["blocks"] * facts["block_size"]
+        capacity = facts["capacity_tokens"]
         limits = Limits(
             facts["most_step_tokens"], facts["most_running"], facts["most_context"], capacity
         )

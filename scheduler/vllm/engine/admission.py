@@ -124,7 +124,7 @@ class StepAdmission:
         planner = self._planner
         if planner is None or not planner.loads_pay:
             return False
-        keys = keys_of(request, (request.num_tokens - 1) // self.port.block_size)
+        keys = keys_of(request, (request.num_tokens - 1) // planner.loads.block_size)
         return planner.loads.takes_steps(keys, computed)
 
 

@@ -133,10 +133,13 @@ class EngineControl:
         bytes_per_engine = bytes_per_block * workers
         if planner is not None:
             bytes_per_engine = planner.engine_block_bytes
+        size, blocks = port.attention_tokens, kv_cache_config.num_blocks - 1
         return {
-            "block_size": port.block_size,
-            "bytes_per_token": bytes_per_engine // port.block_size,
-            "blocks": kv_cache_config.num_blocks - 1,
+            "block_size": size,
+            "bytes_per_token": int(bytes_per_engine // port.groups.tokens(1, size)),
+            "blocks": blocks,
+            "capacity_tokens": int(port.groups.tokens(blocks, size)),
+            "groups": asdict(port.groups),
             "host_blocks": planner.store.slots if planner is not None and planner.works else 0,
             "most_step_tokens": port.step_tokens,
             "most_running": port.max_running,

@@ -107,7 +107,7 @@ class FollowUps:
 
     def _retain(self, request: Request, tool: str | None, session: SessionState) -> None:
         blocks = [] if self._whole else self._findable_blocks(request)
-        tokens = len(blocks) * self._port.block_size
+        tokens = len(blocks) * self._port.attention_tokens
         if self._whole:
             tokens = self._port.settled_tokens(request) or 0
         if tokens < (MARK_TOKENS if self._whole else 1):
@@ -141,7 +141,7 @@ class FollowUps:
     def _findable_blocks(self, request: Request) -> list[Block]:
         """Return the front blocks of a request that the prefix cache can find."""
         blocks = self._port.blocks_of(request.request_id)
-        full = (request.num_tokens - 1) // self._port.block_size
+        full = (request.num_tokens - 1) // self._port.attention_tokens
         full = min(full, len(blocks), len(request.block_hashes))
         return list(blocks[: findable_prefix(blocks, full)])
 
@@ -153,7 +153,7 @@ class FollowUps:
             full, in_prompt = len(keys), prompt // MARK_TOKENS
         else:
             full = min(len(keys), len(kv.detached or ()))
-            in_prompt = prompt // self._port.block_size
+            in_prompt = prompt // self._port.attention_tokens
         # A client that renders the conversation again may change the last turn, so the prompt
         # identifies the follow-up too.
         for place in {full, min(in_prompt, full)} - {0}:
@@ -208,18 +208,13 @@ class FollowUps:
             assert kv is not None
             scheduled = output.num_scheduled_tokens.get(request.request_id, 0)
             computed = computed_tokens(request) - scheduled
-            kv.lost_tokens = max(0, self._shared(kv, request) - computed)
+            shared = kv.shared_tokens(request, self._port.hash_tokens)
+            kv.lost_tokens = max(0, shared - computed)
             self._close(kv)
         if len(self._by_key) > 2 * len(self._paused_kvs) + 64:
             for kv in list(self._by_key.values()):
                 if kv.key not in self._paused_kvs:
                     self._unlist(kv)
-
-    def _shared(self, kv: PausedKV, request: Request) -> int:
-        """Return how many tokens of the KV's context its follow-up has as well."""
-        if kv.adopter is not None:
-            return kv.context_tokens
-        return kv.shared_blocks(request) * self._port.block_size
 
     def at_rest(self) -> None:
         """Forget every retained request, while nobody's KV is retained."""

@@ -76,8 +76,7 @@ class Chunking:
         if computed or kv is None:
             return request.num_tokens - computed
         self._paused_kvs.freshen(kv)
-        missing = kv.missing * self._port.block_size
-        return missing + max(1, request.num_tokens - kv.context_tokens)
+        return request.num_tokens - sum(self._paused_kvs.blocks.tokens_of(kv))
 
     def _any_recomputes(self) -> bool:
         """Return whether discarded KV is being recomputed, or will be in the next step."""

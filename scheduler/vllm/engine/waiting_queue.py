@@ -59,13 +59,15 @@ class Shares:
         waiting, self._waiting = self._waiting, None
         if not total:
             return
-        capacity = self._port.blocks.total * self._port.block_size
+        groups, size = self._port.groups, self._port.attention_tokens
+        capacity = groups.tokens(self._port.blocks.total, size)
         used: dict[str, float] = {}
         for request_id, tokens in output.num_scheduled_tokens.items():
             request = self._port.request(request_id)
             assert request is not None
             tenant = self._sessions[request_id].tenant
-            used[tenant] = used.get(tenant, 0.0) + request.num_tokens / capacity + tokens / total
+            held = request.num_tokens + groups.fixed_tokens(request.num_tokens, size)
+            used[tenant] = used.get(tenant, 0.0) + held / capacity + tokens / total
         if waiting is None and self._port.anything_queued():
             # The queue was not looked at, for example because no slot is free.
             waiting = self._accounts.present
@@ -201,6 +203,7 @@ class WaitingQueue:
             calls=session.calls,
             forecast=self.sessions.forecast(request),
             starved=session.starved,
+            fixed_tokens=self._fixed_tokens(request),
         )
         if self._slo is not None:
             session.latest_start = latest_start(queued, view, self._slo)
@@ -214,10 +217,12 @@ class WaitingQueue:
         if computed or kv is None:
             return computed, 0
         self._paused_kvs.freshen(kv)
-        block_size = self._port.block_size
-        resident = len(kv.detached or ())
-        hosted = max(0, len(kv.keys) - resident - kv.missing)
-        return resident * block_size, hosted * block_size
+        return self._paused_kvs.blocks.tokens_of(kv)
+
+    def _fixed_tokens(self, request: Request) -> float:
+        """Return the memory of a request's windows and states, in tokens of full attention."""
+        port = self._port
+        return port.groups.fixed_tokens(request.num_tokens, port.attention_tokens)
 
     def _view(self) -> QueueView:
         running, batch = len(self._port.running()), self._port.running_context()
@@ -242,7 +247,7 @@ class WaitingQueue:
 
     @property
     def _capacity_tokens(self) -> int:
-        return self._port.blocks.total * self._port.block_size
+        return int(self._port.groups.tokens(self._port.blocks.total, self._port.attention_tokens))
 
     def batched(self, request: Request) -> Batched:
         """Return the request's view as a member of the batch."""
@@ -250,7 +255,7 @@ class WaitingQueue:
         return Batched(
             key=request.request_id,
             kind=session.kind,
-            held_tokens=request.num_tokens,
+            held_tokens=round(request.num_tokens + self._fixed_tokens(request)),
             generated_tokens=request.num_output_tokens,
             most_new_tokens=request.max_tokens,
         )

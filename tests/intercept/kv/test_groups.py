@@ -88,6 +88,34 @@ def test_what_a_context_holds_by_hand() -> None:
     assert Groups(1, (4,), 5).blocks(320, 16, requests=2) == 20 + 2 * (4 + 5)
 
 
+def test_what_a_model_without_full_attention_holds() -> None:
+    mistral, mamba = Groups(growing=0, windows=(256,)), Groups(growing=0, states=1)
+    assert mistral.blocks(32_000, 16) == 256
+    assert mamba.blocks(32_000, 16) == 1
+    assert 32_000 + mistral.fixed_tokens(32_000, 16) == 4096
+    assert 32_000 + mamba.fixed_tokens(32_000, 16) == 16
+    assert ONE_GROUP.fixed_tokens(32_000, 16) == 0
+
+
+@given(
+    st.one_of(ANY_GROUPS, st.builds(Groups, st.just(0), st.just((4, 9)), st.integers(0, 3))),
+    st.integers(0, 100_000),
+    st.sampled_from([16, 544]),
+)
+def test_blocks_tell_the_context_that_they_hold(groups: Groups, tokens: int, size: int) -> None:
+    found = groups.context(groups.blocks(tokens, size), size)
+    if groups.growing:
+        assert found == pytest.approx(tokens)
+    else:
+        assert found >= tokens - 1e-9
+
+
+@given(ANY_GROUPS, st.integers(1, 100_000), st.sampled_from([16, 544]))
+def test_memory_in_tokens_is_that_of_the_blocks(groups: Groups, tokens: int, size: int) -> None:
+    held = tokens + groups.fixed_tokens(tokens, size)
+    assert groups.of_tokens(held, size) == pytest.approx(groups.blocks(tokens, size))
+
+
 def test_a_block_moves_the_bytes_of_as_many_tokens_of_full_attention() -> None:
     assert step(groups=QWEN_3_NEXT).tokens(10) == 160
     assert step(groups=Groups(growing=2)).tokens(10) == 80

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from caesura.intercept.kv.views import Groups
 from caesura.runtime.server.load.gate import (
     MAX_RETRY_SECONDS,
     MAX_UNTOLD_SECONDS,
@@ -55,6 +56,17 @@ def test_work_is_memory_time() -> None:
     # 20 tokens of 0.1 s each, in a quarter of the KV cache on average.
     backlog = backlog_of(steps(), *queued("a", tokens=390, decode=20, blocks=25))
     assert backlog.seconds == pytest.approx(20 * STEP_SECONDS * 0.25)
+
+
+def test_states_are_memory_and_hold_no_tokens() -> None:
+    """A request of 13 blocks here has 10 of full attention, and 3 states."""
+    hybrid = Machine(block_size=16, capacity_tokens=1600, slots=100, groups=Groups(1, (), 3))
+    records = [steps(), *queued("a", tokens=156, decode=8, blocks=13)]
+    backlog = backlog_of(*records, machine=hybrid)
+    held = 8 * STEP_SECONDS * (160 + 48) / 1600
+    assert backlog.seconds == pytest.approx(held)
+    backlog.take([steps(prompt=1), *queued("b", tokens=320, decode=0, blocks=13)])
+    assert backlog.seconds == pytest.approx(held + 160 * STEP_SECONDS / 2)
 
 
 def test_scarce_slots_count_more_than_memory() -> None:

@@ -326,7 +326,7 @@ class RequestStates:
         self.ended(request.request_id)  # an earlier request may have had the same id
         entry = self._entries[request.request_id] = _Entry(request, session, kv)
         if kv is not None:
-            entry.reached = kv.shared_blocks(request) * self._port.block_size
+            entry.reached = kv.shared_tokens(request, self._port.hash_tokens)
             self.ended(kv.key)
         self._queue(entry, "fresh" if kv is None else "tool")
 

@@ -247,7 +247,7 @@ class PausedKVManager:
             tool=tool,
             ends_next=self._sessions.ends_next(session),
             durations=self._sessions.durations(tool, session),
-            keys=keys_of(request, tokens // self._port.block_size),
+            keys=keys_of(request, tokens // self._port.hash_tokens),
             context_tokens=tokens,
         )
         self.paused_kvs.add(kv)
@@ -309,7 +309,7 @@ class PausedKVManager:
     def forget_copies(self, request: Request) -> None:
         """Drop the copies of a request that has ended, if no other request can use them."""
         if self.planner is not None and not request.block_hashes and self.planner.store.used:
-            full = request.num_tokens // self._port.block_size
+            full = request.num_tokens // self._port.hash_tokens
             self.planner.store.forget(keys_of(request, full))
 
     # -- the step --------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ again, so a request keeps all of its blocks or none.
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from vllm.v1.request import Request
 
@@ -51,17 +52,25 @@ class PausedBlocks:
         """Return the resident blocks that no request holds."""
         return kv.detached or (self._port.blocks_of(kv.kept_as) if kv.kept_as is not None else ())
 
+    def tokens_of(self, kv: PausedKV) -> tuple[int, int]:
+        """Return the tokens whose KV is resident, and on the host only, of KV that lost blocks."""
+        size = self._port.attention_tokens
+        return len(kv.detached or ()) * size, kv.hosted_only * size
+
     def count(self, kv: PausedKV) -> None:
         """Count the resident and the copied blocks again."""
         blocks, store = self.of(kv), self._store
         kv.present, full = len(blocks), min(len(blocks), len(kv.keys))
         kv.resident = owned_alone(blocks)
         in_place = kv.detached is None and kv.present > 0
-        kv.partial = in_place and kv.context_tokens % self._port.block_size > 0
+        kv.partial = self._port.sizes.partly_filled(kv.context_tokens) if in_place else 0
         # A request that has just finished may hold the blocks until the steps in flight end.
         kv.stale = kv.pause is None and bool(self._port.blocks_given_back())
         kv.copied = kv.covered = 0
         kv.uncopied, kv.missing = full, len(kv.keys) - full
+        if not self._port.plain_layout:  # all is there, or nothing
+            all_blocks = self._port.groups.blocks(kv.context_tokens, self._port.attention_tokens)
+            kv.missing = 0 if kv.present else ceil(all_blocks)
         if store is None or not store.used:
             return
         has_copy = [store.slot_of(key) is not None for key in kv.keys]
@@ -148,7 +157,7 @@ class PausedBlocks:
 class PausedCounts:
     """How many requests are paused, and the blocks that they alone hold, as last counted.
 
-    Of the requests, `partial` hold a block which is partly filled.
+    `partial` blocks of theirs are partly filled.
     """
 
     requests: int = 0

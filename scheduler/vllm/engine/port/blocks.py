@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
+from vllm.utils.math_utils import cdiv
 from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_utils import KVCacheBlock
 from vllm.v1.core.single_type_kv_cache_manager import SingleTypeKVCacheManager
@@ -112,7 +113,7 @@ def groups_of(config: KVCacheConfig) -> Groups:
             windows.append(-(-spec.attention_chunk_size // spec.block_size))
         else:
             growing += 1
-    return Groups(max(1, growing), tuple(windows), states)
+    return Groups(growing, tuple(windows), states)
 
 
 def attention_tokens(config: KVCacheConfig, block_size: int) -> int:
@@ -127,13 +128,24 @@ def attention_tokens(config: KVCacheConfig, block_size: int) -> int:
     return min(sizes, default=block_size)
 
 
-def block_sizes(config: KVCacheConfig) -> list[tuple[int, int]]:
-    """Return by group the tokens of a block, and the blocks that a request has for drafts besides.
+class BlockSizes:
+    """The tokens of a block in each group, and the blocks that a request has for drafts besides.
 
     A group with a recurrent state has those.
     """
-    specs = [group.kv_cache_spec for group in config.kv_cache_groups]
-    return [(spec.block_size, getattr(spec, "num_speculative_blocks", 0)) for spec in specs]
+
+    def __init__(self, config: KVCacheConfig) -> None:
+        specs = [group.kv_cache_spec for group in config.kv_cache_groups]
+        self._sizes: list[int] = [spec.block_size for spec in specs]
+        self._drafts = sum(getattr(spec, "num_speculative_blocks", 0) for spec in specs)
+
+    def most(self, tokens: int) -> int:
+        """Return how many blocks that many new tokens take at most, from a block's begin on."""
+        return sum([cdiv(tokens, size) for size in self._sizes]) + self._drafts
+
+    def partly_filled(self, tokens: int) -> int:
+        """Return how many of the last blocks of a context, one in each group, are not full."""
+        return sum([tokens % size > 0 for size in self._sizes])
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
 from caesura.intercept.kv.views import Groups
-from caesura.scheduler.vllm.engine.port.blocks import Block, Blocks
+from caesura.scheduler.vllm.engine.port.blocks import Block, Blocks, BlockSizes
 
 Queue = Iterable[Request]
 """One of vLLM's waiting queues, in the order in which vLLM tries it."""
@@ -24,8 +24,8 @@ class StepWork:
 
     `decode_tokens` are those of requests past their prompt. `context_tokens` is the sum of all the
     requests' computed tokens at the end of the step. `partial_blocks` is the number of their last
-    blocks that are not full then. `prefills` are the other requests: id, first token of the chunk,
-    and its length.
+    blocks, one in each group, that are not full then. `prefills` are the other requests: id, first
+    token of the chunk, and its length.
     """
 
     decode_tokens: int = 0
@@ -61,12 +61,14 @@ class EngineState(Protocol):
     """The adapter's view of a vLLM scheduler. Sizes are in blocks or tokens."""
 
     blocks: Blocks
-    block_size: int
-    """Tokens in a block."""
+    hash_tokens: int
+    """Tokens that one of a request's block hashes stands for."""
+    sizes: BlockSizes
+    """The tokens of a block in each group."""
     groups: Groups
     """How the blocks of a request divide among the groups of layers."""
     attention_tokens: int
-    """Tokens in a block of full attention; `block_size` where there is one group."""
+    """Tokens in a block of full attention, or of the only group."""
     plain_layout: bool
     """Whether each token has its place in one KV cache group, and there is no recurrent state."""
     single_blocks_findable: bool
@@ -254,7 +256,7 @@ class EngineState(Protocol):
         ...
 
     def block_count(self, request_id: str) -> int:
-        """Return how many blocks a request holds."""
+        """Return how many blocks a request holds in all groups, null blocks left out."""
         ...
 
     def running_demand(self, free: int) -> tuple[int, int]:

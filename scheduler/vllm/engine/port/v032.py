@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from vllm.utils.math_utils import cdiv
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.request_queue import SchedulingPolicy
@@ -14,8 +13,8 @@ from vllm.v1.request import Request, RequestStatus
 from caesura.scheduler.vllm.engine.port.blocks import (
     Block,
     Blocks,
+    BlockSizes,
     attention_tokens,
-    block_sizes,
     can_change_hands,
     checkpoints_kept,
     groups_of,
@@ -108,18 +107,20 @@ class EngineState032(EngineState):
         self._scheduler: Any = scheduler
         self._manager: Any = scheduler.kv_cache_manager
         self._groups = len(scheduler.kv_cache_config.kv_cache_groups)
-        self._sizes = block_sizes(scheduler.kv_cache_config)
+        self.sizes = BlockSizes(scheduler.kv_cache_config)
         self._held: list[tuple[Any, list[Request], dict[int, int]]] = []
         self._displaced: list[Request] = []
         self._given_back: set[str] = set()
         """Whose slots the runner was told to free since the last step with tokens."""
         self._parked = Parked()
         self.blocks = Blocks(self._manager.block_pool)
-        self.block_size: int = scheduler.block_size
+        self.hash_tokens: int = scheduler.hash_block_size
         self._recurrent = has_recurrent_state(scheduler.kv_cache_config)
         self.always_spoilt = self._why_spoilt() if self._recurrent else ""
         self.groups = groups_of(scheduler.kv_cache_config)
-        self.attention_tokens = attention_tokens(scheduler.kv_cache_config, self.block_size)
+        self._has_gaps = bool(self.groups.windows or self.groups.states)
+        """Whether null blocks stand in a request's row for what a group has passed."""
+        self.attention_tokens = attention_tokens(scheduler.kv_cache_config, scheduler.block_size)
         self.plain_layout = self._groups == 1 and not self._recurrent
         self.single_blocks_findable = bool(self._manager.enable_caching) and self.plain_layout
         self.blocks_change_hands = can_change_hands(scheduler.kv_cache_config)
@@ -288,14 +289,14 @@ class EngineState032(EngineState):
         return max(max_tokens, block + others)
 
     def work_of(self, output: SchedulerOutput) -> StepWork:
-        requests, block_size = self._scheduler.requests, self.block_size
+        requests, partly_filled = self._scheduler.requests, self.sizes.partly_filled
         decode = context = partial = 0
         prefills: list[tuple[str, int, int]] = []
         for request_id, tokens in output.num_scheduled_tokens.items():
             request = requests[request_id]
             computed = request.num_computed_tokens
             context += computed
-            partial += computed % block_size > 0
+            partial += partly_filled(computed)
             if computed - tokens >= request.num_prompt_tokens:
                 decode += tokens
             else:
@@ -343,7 +344,10 @@ class EngineState032(EngineState):
         return groups[0] if len(groups) == 1 else [block for group in groups for block in group]
 
     def block_count(self, request_id: str) -> int:
-        return sum(map(len, self._manager.get_blocks(request_id).blocks))
+        groups = self._manager.get_blocks(request_id).blocks
+        if self._has_gaps:
+            return sum(not block.is_null for group in groups for block in group)
+        return sum(map(len, groups))
 
     def running_demand(self, free: int) -> tuple[int, int]:
         running = self._scheduler.running
@@ -362,7 +366,7 @@ class EngineState032(EngineState):
             for request in running
         ]
         tokens = sum(new_tokens)
-        most_of = {count: self._most_blocks(count) + self._groups for count in set(new_tokens)}
+        most_of = {count: self.sizes.most(count) + self._groups for count in set(new_tokens)}
         bound = sum([most_of[count] for count in new_tokens])
         if bound <= free:
             return bound, tokens
@@ -372,10 +376,6 @@ class EngineState032(EngineState):
                 for request, count in zip(running, new_tokens, strict=True)
             )
         return blocks, tokens
-
-    def _most_blocks(self, tokens: int) -> int:
-        """Return how many blocks that many new tokens take at most, from a block's begin on."""
-        return sum([cdiv(tokens, size) + more for size, more in self._sizes])
 
     def admission_demand(
         self, request: Request, free: int, loads_over_steps: LoadsOverSteps
@@ -388,7 +388,7 @@ class EngineState032(EngineState):
         if computed:
             return self._blocks_to_allocate(request, tokens) + watermark, computed
         reserved = self._reserved_blocks()
-        bound = self._most_blocks(tokens) + watermark
+        bound = self.sizes.most(tokens) + watermark
         if bound + reserved <= free:
             return bound, 0
         blocks, computed, _ = manager.get_computed_blocks(request)

@@ -27,6 +27,6 @@ class EngineState033(EngineState032):
 
     def _take_blocks(self, request: Request) -> list[Block]:
         # vLLM leaves out the null blocks at the front, whose tokens a sliding window has passed.
-        places = self.block_count(request.request_id)
+        places = len(self.blocks_of(request.request_id))
         blocks = super()._take_blocks(request)
         return [self._manager.block_pool.null_block] * (places - len(blocks)) + blocks

@@ -7,6 +7,7 @@ arrival to its end; `ServedRequests` makes it and forgets it.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import takewhile
 from math import inf
 from typing import Any, NamedTuple, TypedDict
 
@@ -189,8 +190,8 @@ class PausedKV:
     found one by one, all are held under the name `kept_as`, until its follow-up `adopter` takes
     them over. `resident`, `uncopied` and `missing` have the meaning of `PausedKVView`. `present`
     includes shared blocks. `copied` is the number of confirmed copies among `keys`. `covered` is
-    the number of last resident full blocks with copies, without a gap. `partial`: the last block of
-    the request, which holds all of them, is partly filled.
+    the number of last resident full blocks with copies, without a gap. `partial` is
+    the number of last blocks, one in each group, that a request which holds all has partly filled.
     `ends_next` is the probability that the session ends with its next segment. The counts are
     out of date while `stale`. `releases` are in order of time. `opening` is the state that was
     recorded when the pause began. `forecast` is the first one that was given for this pause.
@@ -220,7 +221,7 @@ class PausedKV:
     covered: int = 0
     uncopied: int = 0
     missing: int = 0
-    partial: bool = False
+    partial: int = 0
     stale: bool = True
     releases: list[Release] = field(default_factory=list)
     opening: Opening | None = None
@@ -236,12 +237,21 @@ class PausedKV:
     @property
     def hosted_only(self) -> int:
         """Number of full blocks on the host only, which a resume loads."""
-        return max(0, len(self.keys) - self.present - self.missing)
+        return max(0, min(self.copied, len(self.keys) - self.present - self.missing))
 
-    def shared_blocks(self, follow_up: Request) -> int:
-        """Return how many of the full blocks a follow-up's context has as well."""
-        pairs = zip(self.keys, follow_up.block_hashes, strict=False)
-        return sum(ours == theirs for ours, theirs in pairs)
+    def shared_tokens(self, follow_up: Request, hash_tokens: int) -> int:
+        """Return how many tokens of the context a follow-up has as well.
+
+        They are counted by block hashes, of `hash_tokens` tokens each, if there are any.
+        """
+        if self.adopter is not None:
+            return self.context_tokens
+        if follow_up.block_hashes:
+            pairs = zip(self.keys, follow_up.block_hashes, strict=False)
+            return hash_tokens * sum(ours == theirs for ours, theirs in pairs)
+        own = self.request.all_token_ids[: self.context_tokens]
+        both = zip(own, follow_up.all_token_ids, strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
 
     def remaining(self, now: float) -> float:
         """Return the expected remaining seconds of the pause."""
