@@ -14,9 +14,11 @@ from caesura.intercept.kv.costs import PRIOR
 from caesura.scheduler.policy.admission import Batched, Gate, Stock
 from caesura.scheduler.vllm.engine.port.blocks import real_ids
 
+from .clients import resumes
+from .invariants import said_as_planned
 from .layouts import LAYOUTS, room
 from .steering import CALL, evict, step_until, until_paused
-from .world import World, make_scheduler
+from .world import Session, World, make_scheduler
 
 CACHED = pytest.mark.parametrize("cached", [True, False], ids=["cached", "uncached"])
 EVERY = pytest.mark.parametrize("layout", LAYOUTS)
@@ -123,3 +125,82 @@ def test_records_count_the_blocks_that_a_request_has(layout: str, cached: bool) 
     for row in rows:
         if row["state"] == "decode":
             assert row["blocks"] <= real_blocks(world, row["request"]) + 2
+
+
+def would_compute_again(world: World, request_id: str) -> int:
+    """What the handling's view says of paused KV."""
+    manager = world.parts.manager
+    found = manager.views.of(manager.paused_kvs[request_id], world.now).recomputed
+    assert found is not None
+    return int(found)
+
+
+def computes_again(world: World, session: Session) -> int:
+    """Discard paused KV, let its tool return, and return what the resume reports."""
+    known = len(resumes(world))
+    world.drop_kv(session.request_id)
+    world.answer(session)
+    step_until(world, lambda: len(resumes(world)) > known or session.finished)
+    report = resumes(world)[-1]
+    return int(report["context_tokens"] - report["cached_tokens"])
+
+
+@pytest.mark.parametrize("layout", [one for one in LAYOUTS if one not in ("full", "mla", "window")])
+@CACHED
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("tokens", [40, 128, 143, 200])
+def test_a_view_knows_what_would_be_computed_again(
+    layout: str, cached: bool, asynchronous: bool, tokens: int
+) -> None:
+    """From the last checkpoint that the prefix cache has: less and less, as others take of it."""
+    world = make_world(
+        layout, cached, asynchronous=asynchronous, max_num_batched_tokens=64, handling="preserve"
+    )
+    world.depth = int(asynchronous)
+    texts = [CALL, "r" * 20 + "]"] * 3
+    session = world.session("a", range(tokens), *texts, "done")
+    expected = []
+    for taken in (lambda: None, lambda: evict(world), lambda: None):
+        until_paused(world, session)
+        before = would_compute_again(world, "a")
+        taken()
+        expected.append(would_compute_again(world, "a"))
+        assert expected[-1] >= before
+        assert computes_again(world, session) == expected[-1]
+    world.run()
+    said_as_planned(world)
+    context = tokens + len(CALL) - 1
+    assert cached == (expected[0] < context - 1)
+    if cached and "state" in layout:
+        assert expected[1] > tokens, "no state is left at the end of any block"
+
+
+def test_a_plain_layout_has_prices_as_before() -> None:
+    """Its missing blocks are known one by one."""
+    world = make_world("full", True)
+    session = world.session("a", range(130), CALL, "r]", "done")
+    until_paused(world, session)
+    manager = world.parts.manager
+    assert manager.views.of(manager.paused_kvs["a"], world.now).recomputed is None
+
+
+def test_the_cache_is_searched_again_only_when_others_took_of_it() -> None:
+    world = make_world("state+full", True)
+    session = world.session("a", range(130), CALL, "r]", "done")
+    until_paused(world, session)
+    coordinator = world.scheduler.kv_cache_manager.coordinator
+    searched: list[int] = []
+    find = coordinator.find_longest_cache_hit
+
+    def counted(*args: Any) -> Any:
+        searched.append(1)
+        return find(*args)
+
+    coordinator.find_longest_cache_hit = counted
+    for _ in range(5):
+        would_compute_again(world, "a")
+    assert len(searched) <= 1
+    evict(world)
+    for _ in range(5):
+        would_compute_again(world, "a")
+    assert len(searched) <= 2

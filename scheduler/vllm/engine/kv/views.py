@@ -50,9 +50,10 @@ class PolicyViews:
     def of(self, kv: PausedKV, now: float) -> PausedKVView:
         """Return the view of one paused KV."""
         elapsed = max(0.0, now - kv.since)
-        uncopied = kv.uncopied
+        uncopied, recomputed = kv.uncopied, None
         if not self._port.plain_layout:  # states and windows have no keys of their own
             uncopied = max(uncopied, kv.resident - kv.copied)
+            recomputed = self._recomputed(kv)
         return PausedKVView(
             key=kv.key,
             tool=kv.tool,
@@ -67,7 +68,19 @@ class PolicyViews:
             missing=kv.missing,
             ends_next=kv.ends_next,
             returned=kv.returned,
+            recomputed=recomputed,
         )
+
+    def _recomputed(self, kv: PausedKV) -> int | None:
+        """Return the tokens that a resume would compute again if KV were discarded now.
+
+        The prefix cache is searched once, and again when others have taken what was found.
+        """
+        if not kv.resident:
+            return None
+        if kv.checkpoint is None or not kv.checkpoint.stands():
+            kv.checkpoint = self._port.cache.search(kv.request, kv.context_tokens)
+        return kv.context_tokens - kv.checkpoint.tokens
 
     def free_to_release(self, kv: PausedKV) -> int:
         """Return how many blocks at the back can go without recomputation, as they have copies.

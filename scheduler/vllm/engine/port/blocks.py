@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from vllm.utils.math_utils import cdiv
 from vllm.v1.core.block_pool import BlockPool
+from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.kv_cache_utils import KVCacheBlock
 from vllm.v1.core.single_type_kv_cache_manager import SingleTypeKVCacheManager
 from vllm.v1.kv_cache_interface import (
@@ -20,6 +22,7 @@ from vllm.v1.kv_cache_interface import (
     SlidingWindowSpec,
     UniformTypeKVCacheSpecs,
 )
+from vllm.v1.request import Request
 
 from caesura.intercept.kv.views import Groups
 
@@ -63,6 +66,46 @@ class Blocks:
     def release(self, blocks: Sequence[Block]) -> None:
         """Drop a reference to each block; the last of them is reused first."""
         self._pool.free_blocks(reversed(blocks))
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """How many tokens of a request the prefix cache had when it was searched for them.
+
+    `found` are the blocks of windows and states among what it has, with their hashes. The request
+    itself may have given them up, so that others may have taken them since.
+    """
+
+    tokens: int = 0
+    found: tuple[tuple[Block, Any], ...] = ()
+
+    def stands(self) -> bool:
+        """Return whether the cache has it still, while the request holds its attention's blocks."""
+        return all(block.block_hash == known for block, known in self.found)
+
+
+class PrefixCache:
+    """The prefix cache of one engine, searched for what a request would find if it came now."""
+
+    def __init__(self, manager: KVCacheManager, config: KVCacheConfig) -> None:
+        self._manager = manager
+        specs = [group.kv_cache_spec for group in config.kv_cache_groups]
+        self._passing = [not isinstance(spec, FullAttentionSpec) for spec in specs]
+        """By group, whether a request gives up blocks behind which it has gone on."""
+
+    def search(self, request: Request, tokens: int) -> Checkpoint:
+        """Return the last place in the first `tokens` tokens that every group can go on from.
+
+        A recurrent layer goes on from a state at a block's end, a window from where the cache has
+        all that it sees, and full attention from its last block. It takes O(blocks of the request).
+        """
+        manager = self._manager
+        if not manager.enable_caching or request.skip_reading_prefix_cache:
+            return Checkpoint()
+        rows, hit, *_ = manager.coordinator.find_longest_cache_hit(request.block_hashes, tokens)
+        passing = [row for row, passes in zip(rows, self._passing, strict=True) if passes]
+        found = [(block, block.block_hash) for row in passing for block in row if not block.is_null]
+        return Checkpoint(hit, tuple(found))
 
 
 def ids_of(blocks: Sequence[Block]) -> list[int]:

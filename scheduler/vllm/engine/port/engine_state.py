@@ -9,7 +9,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
 from caesura.intercept.kv.views import Groups
-from caesura.scheduler.vllm.engine.port.blocks import Block, Blocks, BlockSizes
+from caesura.scheduler.vllm.engine.port.blocks import Block, Blocks, BlockSizes, PrefixCache
 
 Queue = Iterable[Request]
 """One of vLLM's waiting queues, in the order in which vLLM tries it."""
@@ -61,6 +61,7 @@ class EngineState(Protocol):
     """The adapter's view of a vLLM scheduler. Sizes are in blocks or tokens."""
 
     blocks: Blocks
+    cache: PrefixCache
     hash_tokens: int
     """Tokens that one of a request's block hashes stands for."""
     sizes: BlockSizes

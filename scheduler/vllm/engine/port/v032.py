@@ -14,6 +14,7 @@ from caesura.scheduler.vllm.engine.port.blocks import (
     Block,
     Blocks,
     BlockSizes,
+    PrefixCache,
     attention_tokens,
     can_change_hands,
     checkpoints_kept,
@@ -108,6 +109,7 @@ class EngineState032(EngineState):
         self._manager: Any = scheduler.kv_cache_manager
         self._groups = len(scheduler.kv_cache_config.kv_cache_groups)
         self.sizes = BlockSizes(scheduler.kv_cache_config)
+        self.cache = PrefixCache(self._manager, scheduler.kv_cache_config)
         self._held: list[tuple[Any, list[Request], dict[int, int]]] = []
         self._displaced: list[Request] = []
         self._given_back: set[str] = set()

@@ -23,6 +23,7 @@ from caesura.scheduler.policy.ranking import Score
 from caesura.scheduler.predict.facts import Facts
 from caesura.scheduler.records import OpeningRecord
 from caesura.scheduler.vllm.engine.port import Block
+from caesura.scheduler.vllm.engine.port.blocks import Checkpoint
 from caesura.scheduler.vllm.engine.port.grammars import TurnGrammars
 from caesura.scheduler.vllm.engine.port.requests import is_loading
 from caesura.scheduler.vllm.engine.swap.host import Key
@@ -196,7 +197,7 @@ class PausedKV:
     out of date while `stale`. `releases` are in order of time. `opening` is the state that was
     recorded when the pause began. `forecast` is the first one that was given for this pause.
     `lost_tokens` are tokens of its context that its follow-up computes again. `number` counts the
-    pauses before it.
+    pauses before it. `checkpoint` is what the prefix cache had of it when it was last searched.
     """
 
     key: str
@@ -228,6 +229,7 @@ class PausedKV:
     forecast: PauseForecast | None = None
     lost_tokens: int = 0
     number: int = 0
+    checkpoint: Checkpoint | None = None
 
     @property
     def loading(self) -> bool:
