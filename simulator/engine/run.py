@@ -158,11 +158,12 @@ def copies_of(
     scheduler: Scheduler, machine: Machine, plan: Plan, policy: Policy, clients: Clients
 ) -> Copies | None:
     """Return the workers' copies; None without a connector."""
-    if port_of(scheduler).connector is None:
+    port = port_of(scheduler)
+    if port.connector is None:
         return None
     if policy.engine == "stock-offload":
         return OffloadCopies(machine, plan.layout, policy, clients.live)
-    return SwapCopies(machine, plan.layout, policy, clients.live)
+    return SwapCopies(machine, plan.layout, policy, clients.live, port)
 
 
 def describe(

@@ -1,7 +1,7 @@
 """Copies of KV between device and host: the connectors' configuration, the link, and the workers.
 
-Host memory is counted in blocks, since a block of the configured tiny model has another size than a
-block on the simulated machine.
+Host memory is counted in blocks. A block of the configured tiny model has another size than a block
+on the simulated machine, which has the bytes of the largest group of layers.
 
 A `Link` carries copies one after the other. Both directions share its rate, unless it is full
 duplex. Copies that a step waits for go first, as in `caesura.scheduler.vllm.engine.swap.copier`.
@@ -28,7 +28,9 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (
 from vllm.utils.math_utils import round_up
 from vllm.v1.outputs import KVConnectorOutput
 
-from caesura.scheduler.vllm.engine.swap.messages import SwapReport
+from caesura.scheduler.vllm.engine.port import EngineState
+from caesura.scheduler.vllm.engine.port.requests import computed_tokens
+from caesura.scheduler.vllm.engine.swap.messages import Load, SwapReport
 from caesura.simulator.engine.layout import Layout
 from caesura.simulator.engine.live import Live
 from caesura.simulator.machine import Machine
@@ -221,37 +223,58 @@ class Copies(ABC):
         return ordered
 
     def _put(
-        self, order: Any, blocks: Sequence[int], now: float, out: bool, urgent: bool = False
+        self, order: Any, blocks: int, size: int, now: float, out: bool, urgent: bool = False
     ) -> Copy:
-        """Queue a copy of so many `blocks` of each group, and return it."""
-        count, sizes = sum(blocks), self._layout.group_bytes
-        size = sum(some * each for some, each in zip(blocks, sizes, strict=True))
-        copy = self.link.put(order, count, size, now, out=out, urgent=urgent)
+        """Queue a copy of so many `blocks` with `size` bytes together, and return it."""
+        copy = self.link.put(order, blocks, size, now, out=out, urgent=urgent)
         if urgent:
             self._urgent_until = copy.ends
         if out:
-            self._ordered.saved += count
+            self._ordered.saved += blocks
         else:
-            self._ordered.loaded += count
+            self._ordered.loaded += blocks
         return copy
-
-    def _note_load(self, request_id: str, blocks: Sequence[int]) -> None:
-        """Count the tokens of a load; the first group is one of full attention."""
-        live = self._live.get(request_id)
-        if live is not None:
-            live.result.loaded_tokens += blocks[0] * self._layout.attention_tokens
 
 
 class SwapCopies(Copies):
-    """Carries out the `SwapOrders` of Caesura's connector."""
+    """Carries out the `SwapOrders` of Caesura's connector.
+
+    It copies whole blocks, so that a block takes the same bytes whichever group has it.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        layout: Layout,
+        policy: Policy,
+        live: dict[str, Live],
+        port: EngineState,
+    ) -> None:
+        super().__init__(machine, layout, policy, live)
+        self._port = port
 
     def begin(self, orders: Any, now: float) -> None:
         """Submit the orders; loads go first, since requests wait for them."""
         for load in orders.loads:
-            self._put(load, (len(load.blocks),), now, out=False, urgent=load.in_step)
-            self._note_load(load.request_id, (len(load.blocks),))
+            blocks = len(load.blocks)
+            size = blocks * self._layout.block_bytes
+            self._put(load, blocks, size, now, out=False, urgent=load.in_step)
+            self._note_load(load)
         for save in orders.saves:
-            self._put(save, (len(save.blocks),), now, out=True)
+            blocks = len(save.blocks)
+            self._put(save, blocks, blocks * self._layout.block_bytes, now, out=True)
+
+    def _note_load(self, load: Load) -> None:
+        """Count the tokens of a load; the first group is one of full attention."""
+        live = self._live.get(load.request_id)
+        request = None if live is None else self._port.request(load.request_id)
+        if live is None or request is None:
+            return
+        loaded, size = set(load.blocks), self._layout.attention_tokens
+        computed = computed_tokens(request)  # a whole request is loaded up to there
+        first = self._port.blocks_of(load.request_id)[: -(-computed // size)]
+        begins = [at * size for at, block in enumerate(first) if block.block_id in loaded]
+        live.result.loaded_tokens += sum(min(size, computed - begin) for begin in begins)
 
     def report(self, now: float) -> KVConnectorOutput:
         """Return finished saves by job, and loads by request once their last part is done."""
@@ -297,7 +320,10 @@ class OffloadCopies(Copies):
         for job, entry in orders.load_jobs.items():
             blocks = entry.dst_spec.group_sizes
             self._submit(job, blocks, now, out=False, request_id=entry.req_id)
-            self._note_load(entry.req_id, blocks)
+            live = self._live.get(entry.req_id)
+            if live is not None:
+                # The first group is one of full attention.
+                live.result.loaded_tokens += blocks[0] * self._layout.attention_tokens
         self._unsubmitted = dict(orders.store_jobs)
         ends = [self._under_way[job].ends for job in flush if job in self._under_way]
         self._flushed_at = max(ends, default=0.0)
@@ -305,7 +331,9 @@ class OffloadCopies(Copies):
     def _submit(
         self, job: int, blocks: Sequence[int], now: float, out: bool, request_id: str = ""
     ) -> None:
-        self._under_way[job] = self._put((job, request_id), blocks, now, out)
+        sizes = self._layout.group_bytes
+        size = sum(some * each for some, each in zip(blocks, sizes, strict=True))
+        self._under_way[job] = self._put((job, request_id), sum(blocks), size, now, out)
 
     def held_until(self, now: float) -> float:
         """Return when the stores that the step waits for are done."""

@@ -2,14 +2,18 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from vllm.v1.kv_offload.base import GPULoadStoreSpec
 
+from caesura.scheduler.vllm.engine.port import EngineState
 from caesura.scheduler.vllm.engine.swap.messages import Load, Save, SwapOrders
 from caesura.simulator.engine import simulate
 from caesura.simulator.engine.layout import lay_out
 from caesura.simulator.engine.transfer import Link, OffloadCopies, SwapCopies
+from caesura.simulator.latency.machines import MACHINES
+from tests.simulator.layered import NAMES, block_bytes
 from tests.simulator.simulated import (
     KV_BYTES,
     OFFLOAD,
@@ -86,7 +90,21 @@ def test_how_much_was_copied_beside_forward_passes() -> None:
 def swap_copies(**changes: object) -> SwapCopies:
     policy = replace(SWAP, synchronous_swap=bool(changes.pop("synchronous", False)))
     made = machine(blocks_per_second=RATE, **changes)
-    return SwapCopies(made, lay_out(made, 2048, caching=True), policy, {})
+    port = cast(EngineState, None)  # it is asked about live requests, and there is none
+    return SwapCopies(made, lay_out(made, 2048, caching=True), policy, {}, port)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_block_takes_the_same_bytes_whichever_group_has_it(name: str) -> None:
+    made = MACHINES[name]
+    layout = lay_out(made, 8192, caching=True)
+    copies = SwapCopies(made, layout, SWAP, {}, cast(EngineState, None))
+    copies.begin(save_of(10), 0.0)
+    copies.begin(load_of(5, in_step=False), 0.0)
+    seconds = 15 * block_bytes(name) / made.link_bytes
+    assert copies.link.idle_at(0.0) == pytest.approx(seconds)
+    report = copies.report(seconds * 1.001).kv_connector_worker_meta
+    assert (report.out.bytes, report.into.bytes) == (10 * block_bytes(name), 5 * block_bytes(name))
 
 
 def offload_copies() -> OffloadCopies:

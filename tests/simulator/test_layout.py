@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import Gemma3TextConfig, GptOssConfig, NemotronHConfig, Qwen3NextConfig
 from vllm.config import CacheConfig, ModelConfig, ParallelConfig, SchedulerConfig, VllmConfig
 from vllm.model_executor.models import ModelRegistry
 from vllm.platforms.interface import Platform
@@ -42,58 +41,10 @@ from caesura.simulator.latency.machines import MACHINES, PLANS, make_machine
 from caesura.simulator.machine import KVLayers, Machine, StepShape, pairs_within
 from caesura.simulator.policy import POLICIES
 
+from .layered import CONFIGS, GEMMA, GPT, NAMES, NEMOTRON, QWEN, kinds_of
 from .simulated import STOCK, crowd, first_computations, session, workload
 
-QWEN, GPT, NEMOTRON, GEMMA = (
-    "qwen3-next-80b-h100-tp2",
-    "gpt-oss-120b-h100",
-    "nemotron-3-nano-30b-h100",
-    "gemma-3-27b-h100",
-)
-NAMES = (QWEN, GPT, NEMOTRON, GEMMA)
 LONGEST = 32_768
-
-# The `config.json` of each model; what is not given is the default of transformers.
-CONFIGS: dict[str, tuple[Any, str, int]] = {
-    QWEN: (Qwen3NextConfig(), "Qwen3NextForCausalLM", 2),
-    GPT: (GptOssConfig(), "GptOssForCausalLM", 1),
-    NEMOTRON: (
-        NemotronHConfig(
-            hidden_size=2688,
-            layers_block_type=[
-                {"M": "mamba", "*": "attention", "E": "moe"}[letter]
-                for letter in "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"
-            ],
-            num_attention_heads=32,
-            num_key_value_heads=2,
-            head_dim=128,
-            mamba_num_heads=64,
-            mamba_head_dim=64,
-            ssm_state_size=128,
-            n_groups=8,
-            conv_kernel=4,
-            n_routed_experts=128,
-            num_experts_per_tok=6,
-            mamba_ssm_cache_dtype="float32",
-            max_position_embeddings=262_144,
-        ),
-        "NemotronHForCausalLM",
-        1,
-    ),
-    GEMMA: (
-        Gemma3TextConfig(
-            hidden_size=5376,
-            num_hidden_layers=62,
-            num_attention_heads=32,
-            num_key_value_heads=16,
-            head_dim=128,
-            intermediate_size=21_504,
-            sliding_window=1024,
-        ),
-        "Gemma3ForCausalLM",
-        1,
-    ),
-}
 
 
 @cache
@@ -120,14 +71,6 @@ def engine_of(name: str, folder: Path) -> VllmConfig:
         Platform._align_hybrid_block_size(config, FlashAttentionBackend)
     register_all_kvcache_specs(config)
     return config
-
-
-def kinds_of(name: str) -> list[str]:
-    """Return the kind of each layer that keeps something."""
-    hf = CONFIGS[name][0]
-    if name == NEMOTRON:
-        return [kind for kind in hf.layers_block_type if kind != "moe"]
-    return list(hf.layer_types)
 
 
 def spec_of(kind: str, name: str, config: VllmConfig) -> KVCacheSpec:
