@@ -165,6 +165,7 @@ WHY = {
     "deadline": "the pause was too long",
     "reset": "the prefix cache was emptied",
     "recurrent state": "its recurrent state may hold other tokens",
+    "unknown layout": "its KV cache has layers of an unknown kind",
 }
 
 

@@ -113,7 +113,7 @@ class Engine:
     @property
     def keeps(self) -> bool:
         """Whether KV is held over a pause."""
-        return not self.core.scheduler.parts.port.always_spoilt
+        return not self.core.scheduler.parts.port.layout.discards
 
 
 SMOKE = [(name, True, family.caches_prefixes, 512) for name, family in FAMILIES.items()]

@@ -132,7 +132,8 @@ def check_lane(world: World, row: Row) -> None:
         elif not world.link.failures:
             assert row.state == did, row
         return
-    under_way = row.request in scheduler.parts.manager.planner.loads._loading
+    planner = scheduler.parts.manager.planner
+    under_way = planner is not None and row.request in planner.loads._loading
     assert row.state in ("waiting", "loading"), row
     if request.status != RequestStatus.WAITING_FOR_REMOTE_KVS:
         assert row.state == "waiting", row
@@ -143,8 +144,10 @@ def check_lane(world: World, row: Row) -> None:
 def settled(scheduler: Any, kv: PausedKV) -> bool:
     """Whether it is known of every block where it is; what others share with it is not."""
     manager = scheduler.parts.manager
-    mine = all(manager._owner.get(key) is kv for key in kv.keys)
     planner = manager.planner
+    if planner is None:
+        return True
+    mine = all(manager._owner.get(key) is kv for key in kv.keys)
     return mine and not {*planner._settled, *planner.loads.distrusted} & set(kv.keys)
 
 
@@ -153,7 +156,7 @@ def whereabouts(scheduler: Any, kv: PausedKV) -> tuple[str, int]:
     manager = scheduler.parts.manager
     present, hosted = len(manager.paused_kvs.blocks.of(kv)), 0
     for key in kv.keys[present:]:
-        if manager.planner.store.slot_of(key) is None:
+        if manager.planner is None or manager.planner.store.slot_of(key) is None:
             break
         hosted += 1
     if present + hosted < len(kv.keys) or not present + hosted:

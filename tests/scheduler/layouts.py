@@ -18,6 +18,7 @@ from vllm.v1.kv_cache_interface import (
     KVCacheSpec,
     MambaSpec,
     MLAAttentionSpec,
+    SlidingWindowMLASpec,
     SlidingWindowSpec,
 )
 
@@ -32,9 +33,24 @@ LAYOUTS = (
     "state+full",
     "state+state+mla",
     "state+window+full",
+    "mla-window+mla",
 )
 """The groups of Llama, DeepSeek V3, Mistral, gpt-oss, Gemma 3, Llama 4, Mamba, Qwen3-Next, Kimi
-Linear, and of a model that has them all."""
+Linear, of a model that has them all, and of DeepSeek V4."""
+
+UNKNOWN = ("invented", "window+invented", "invented-state", "invented-state+full")
+"""Layouts with kinds that Caesura does not know. Who kept their KV would do well here, by chance.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InventedSpec(FullAttentionSpec):
+    """A kind of attention that is made up."""
+
+
+@dataclass(frozen=True)
+class InventedStateSpec(MambaSpec):
+    """A kind of state that is made up."""
 
 
 FAST = (("window+full", True), ("state+full", False), ("state+window+full", True))
@@ -51,7 +67,7 @@ def block_sizes(layout: str, block_size: int, cached: bool, most_tokens: int) ->
     Without prefix caching a request has one state, in a block that is as long as any request.
     """
     of_state = block_size if cached else most_tokens
-    return (of_state if layout == "state" else block_size), of_state
+    return (of_state if layout in ("state", "invented-state") else block_size), of_state
 
 
 def groups_of(
@@ -70,6 +86,10 @@ def groups_of(
         match kind:
             case "full":
                 return FullAttentionSpec(**shape)
+            case "invented":
+                return InventedSpec(**shape)
+            case "mla-window":
+                return SlidingWindowMLASpec(**shape, sliding_window=window)
             case "mla":
                 return MLAAttentionSpec(**shape)
             case "window":
@@ -77,8 +97,9 @@ def groups_of(
             case "chunk":
                 chunk = -(-window // of_attention) * of_attention
                 return ChunkedLocalAttentionSpec(**shape, attention_chunk_size=chunk)
-            case "state":
-                return MambaSpec(
+            case "state" | "invented-state":
+                made = MambaSpec if kind == "state" else InventedStateSpec
+                return made(
                     block_size=of_state,
                     shapes=((1, 1),),
                     dtypes=(torch.float32,),
@@ -98,7 +119,7 @@ def room(layout: str, blocks: int, cached: bool, drafts: int = 0) -> int:
     of its own or in the prefix cache, and one more for each draft.
     """
     states = max(2 + drafts, blocks // 6 if cached else blocks // 12)
-    return sum(states if kind == "state" else blocks + 1 for kind in layout.split("+"))
+    return sum(states if is_recurrent(kind) else blocks + 1 for kind in layout.split("+"))
 
 
 def over_layouts(make: Callable[..., Any]) -> list[Any]:

@@ -17,10 +17,8 @@ from vllm.v1.request import RequestStatus
 
 from caesura.scheduler.records import PauseRecord, parse
 from caesura.scheduler.vllm.engine.export.metrics import KVMetrics
-from caesura.scheduler.vllm.engine.pauses import RECURRENT
 from caesura.scheduler.vllm.engine.port import engine_state_of
-from caesura.scheduler.vllm.engine.port.blocks import has_recurrent_state
-from caesura.scheduler.vllm.engine.port.engine_state import OF_INPUTS
+from caesura.scheduler.vllm.engine.port.layout import OF_INPUTS, RECURRENT, has_recurrent_state
 from docs import vllm_streaming_state
 from tests.scheduler.clients import clients_come_and_go, converse, resumes
 
@@ -347,9 +345,9 @@ def test_records_and_metrics_tell_why_a_state_was_given_up() -> None:
 def test_states_that_lack_inputs_are_always_discarded() -> None:
     """Of the last tokens, vLLM then keeps what the model would apply, by the runner's slot."""
     scheduler = make_scheduler(layout="state+full")
-    assert not engine_state_of(scheduler).always_spoilt
+    assert not engine_state_of(scheduler).layout.discards
     scheduler.cache_config.use_replayssm = True
-    assert engine_state_of(scheduler).always_spoilt == OF_INPUTS
+    assert OF_INPUTS in engine_state_of(scheduler).layout.discards
 
 
 def test_a_state_among_layers_of_one_group_is_found() -> None:

@@ -22,9 +22,11 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
     KVConnectorStats,
 )
 from vllm.platforms import current_platform
+from vllm.v1.kv_cache_interface import KVCacheConfig
 
 from caesura.scheduler.vllm.engine.export.exporter import RecordExporter, RecordStats
 from caesura.scheduler.vllm.engine.port import Blocks
+from caesura.scheduler.vllm.engine.port.layout import unknown_in
 from caesura.scheduler.vllm.engine.swap.host import HostStore, keys_of
 from caesura.scheduler.vllm.engine.swap.messages import SwapOrders, SwapReport, WorkerMemory
 from caesura.scheduler.vllm.engine.swap.planner import SwapPlanner
@@ -71,8 +73,8 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
         self._worker: SwapWorker | None = None
         self.outbox: list[dict[str, Any]] = []
         """Records that the engine sends with its next statistics."""
-        # Where workers divide the tokens of a block, its sizes here would be wrong.
-        slots = host_slots(kv_cache_config, host_bytes) if parts == 1 else 0
+        obstacle = why_not_swapped(kv_cache_config, parts)
+        slots = 0 if obstacle else host_slots(kv_cache_config, host_bytes)
         copier = throttled(extra, current_platform.is_cpu())
         if role == KVConnectorRole.WORKER:
             rank = int(parallel.rank)
@@ -90,7 +92,7 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
                 in_step=in_step,
             )
         elif host_bytes:
-            logger.warning("swapping is off: %s", _why_not(kv_cache_config, parts))
+            logger.warning("swapping is off: %s", obstacle or _too_small(kv_cache_config))
 
     @property
     def requires_kv_delivery(self) -> bool:
@@ -284,11 +286,21 @@ def _host_gib(extra: Mapping[str, Any]) -> float:
     return float(extra.get("host_gib", DEFAULT_HOST_GIB))
 
 
-def _why_not(kv_cache_config: Any, parts: int) -> str:
-    """Return the reason why no block of this KV cache fits into host memory."""
+def why_not_swapped(config: KVCacheConfig, parts: int = 1) -> str:
+    """Return why the blocks of a KV cache cannot be copied, or an empty text.
+
+    `parts`: workers divide the tokens of a block so, and its sizes here would be wrong.
+    """
     if parts > 1:
         return f"context parallelism divides the tokens of a block into {parts} parts"
+    if unknown := unknown_in(config):
+        return unknown
     try:
-        return f"a block takes {block_bytes(kv_cache_config)} bytes; raise host_gib to hold one"
+        block_bytes(config)
     except SwapUnavailable as reason:
         return str(reason)
+    return ""
+
+
+def _too_small(config: KVCacheConfig) -> str:
+    return f"a block takes {block_bytes(config)} bytes; raise host_gib to hold one"

@@ -70,10 +70,10 @@ class FollowUps:
         self._detector = detector
         self._clock = clock
         obstacle = _obstacle(port)
-        self._whole = not port.single_blocks_findable
+        self._whole = not port.layout.findable
         """Whether all blocks of a request are kept, for its follow-up to take over."""
-        self.enabled = seconds > 0 and obstacle is None
-        if seconds > 0 and obstacle is not None:
+        self.enabled = seconds > 0 and not obstacle
+        if seconds > 0 and obstacle:
             logger.warning("KV is not kept for the follow-ups of clients' calls: %s", obstacle)
         self._by_key: dict[Hashable, PausedKV] = {}
 
@@ -230,19 +230,12 @@ class FollowUps:
             del self._by_key[key]
 
 
-def _obstacle(port: EngineState) -> str | None:
-    """Return why the KV of a finished request cannot be used by its follow-up, or None."""
-    if port.single_blocks_findable:
-        return None
-    if port.plain_layout:
-        return "prefix caching is off"
-    if port.connector is not None and not isinstance(port.connector, CaesuraConnector):
+def _obstacle(port: EngineState) -> str:
+    """Return why the KV of a finished request is not kept for its follow-up, or an empty text."""
+    other = port.connector is not None and not isinstance(port.connector, CaesuraConnector)
+    if other and not port.layout.plain:
         return "another KV connector than Caesura's follows the blocks of each request"
-    if not port.blocks_change_hands:
-        return "the model's KV cache has groups of a kind that is not known here"
-    if port.always_spoilt:
-        return f"the recurrent state of a request that stops is of no use: {port.always_spoilt}"
-    return None
+    return port.layout.no_follow_ups
 
 
 def _follows(request: Request, kv: PausedKV) -> bool:

@@ -10,18 +10,16 @@ from caesura.scheduler.vllm.engine.kv.manager import PausedKVManager
 from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs
 from caesura.scheduler.vllm.engine.port import EngineState, Stop
 from caesura.scheduler.vllm.engine.port.engine_state import OF_CHUNK
+from caesura.scheduler.vllm.engine.port.layout import RECURRENT
 from caesura.scheduler.vllm.engine.port.requests import computed_tokens, repeats_last_token
 from caesura.scheduler.vllm.engine.sessions.served import Clock, Served, ServedRequests
 from caesura.scheduler.vllm.engine.sessions.sessions import Sessions
 
 logger = logging.getLogger(__name__)
 
-RECURRENT = "recurrent state"
-"""Why KV is discarded whose recurrent state may hold other tokens, in records."""
-
-ALWAYS_SPOILT = (
-    "this model has recurrent state, and %s: the KV cache of a request that pauses is discarded. A"
-    " resume recomputes what the prefix cache does not have"
+ALWAYS_DISCARDED = (
+    "%s: the KV cache of a request that pauses is discarded. A resume recomputes what the prefix"
+    " cache does not have"
 )
 SPOILT = (
     "the KV cache of request %s is discarded, since its recurrent state holds other tokens: %s."
@@ -49,10 +47,10 @@ class Pauses:
         self._clock = clock
         self._spoilt: list[Request] = []
         """Requests that stopped in this step, whose KV must not be used again."""
-        self._said = {port.always_spoilt}
+        self._said = {port.layout.discards}
         """The reasons for spoilt KV that were logged."""
-        if port.always_spoilt:
-            logger.warning(ALWAYS_SPOILT, port.always_spoilt)
+        if port.layout.discards:
+            logger.warning(ALWAYS_DISCARDED, port.layout.discards)
 
     @property
     def kept_slots(self) -> int:
@@ -83,7 +81,7 @@ class Pauses:
         for request in self._spoilt:
             kv = self._paused_kvs.get(request.request_id)
             if kv is not None:
-                self._manager.drop(kv, self._clock(), RECURRENT)
+                self._manager.drop(kv, self._clock(), self._port.layout.discards_as)
             elif self._port.request(request.request_id) is request:
                 self._port.detach(request, None)
         self._spoilt.clear()

@@ -35,7 +35,7 @@ class PausedBlocks:
         """Create it; `store` is None without a link to the host."""
         self._port = port
         self._store = store
-        self.findable = port.single_blocks_findable
+        self.findable = port.layout.findable
         """Whether single blocks can be released and the others found again."""
 
     def of(self, kv: PausedKV) -> Sequence[Block]:
@@ -68,7 +68,7 @@ class PausedBlocks:
         kv.stale = kv.pause is None and bool(self._port.blocks_given_back())
         kv.copied = kv.covered = 0
         kv.uncopied, kv.missing = full, len(kv.keys) - full
-        if not self._port.plain_layout:  # all is there, or nothing
+        if not self._port.layout.plain:  # all is there, or nothing
             all_blocks = self._port.groups.blocks(kv.context_tokens, self._port.attention_tokens)
             kv.missing = 0 if kv.present else ceil(all_blocks)
         if store is None or not store.used:

@@ -51,7 +51,7 @@ class PolicyViews:
         """Return the view of one paused KV."""
         elapsed = max(0.0, now - kv.since)
         uncopied, recomputed = kv.uncopied, None
-        if not self._port.plain_layout:  # states and windows have no keys of their own
+        if not self._port.layout.plain:  # states and windows have no keys of their own
             uncopied = max(uncopied, kv.resident - kv.copied)
             recomputed = self._recomputed(kv)
         return PausedKVView(

@@ -12,15 +12,11 @@ from vllm.v1.core.kv_cache_utils import KVCacheBlock
 from vllm.v1.core.single_type_kv_cache_manager import SingleTypeKVCacheManager
 from vllm.v1.kv_cache_interface import (
     ChunkedLocalAttentionSpec,
-    FullAttentionSpec,
     KVCacheConfig,
-    KVCacheGroupSpec,
-    KVCacheSpec,
     MambaSpec,
-    MLAAttentionSpec,
-    SlidingWindowMLASpec,
     SlidingWindowSpec,
-    UniformTypeKVCacheSpecs,
+    is_full_attention_spec,
+    iter_layer_specs,
 )
 from vllm.v1.request import Request
 
@@ -28,19 +24,6 @@ from caesura.intercept.kv.views import Groups
 
 Block: TypeAlias = KVCacheBlock
 """One block on the device. Code outside this folder only passes it on."""
-
-OF_ONE_REQUEST = (
-    FullAttentionSpec,
-    MLAAttentionSpec,
-    SlidingWindowSpec,
-    SlidingWindowMLASpec,
-    ChunkedLocalAttentionSpec,
-    MambaSpec,
-)
-"""Specs of groups whose blocks are all that a request holds there.
-
-Of others, a part of vLLM's beside its KV cache managers knows the request too.
-"""
 
 
 class Blocks:
@@ -90,7 +73,7 @@ class PrefixCache:
     def __init__(self, manager: KVCacheManager, config: KVCacheConfig) -> None:
         self._manager = manager
         specs = [group.kv_cache_spec for group in config.kv_cache_groups]
-        self._passing = [not isinstance(spec, FullAttentionSpec) for spec in specs]
+        self._passing = [not is_full_attention_spec(spec) for spec in specs]
         """By group, whether a request gives up blocks behind which it has gone on."""
 
     def search(self, request: Request, tokens: int) -> Checkpoint:
@@ -135,19 +118,11 @@ def real_ids(blocks: Sequence[Block]) -> set[int]:
     return {block.block_id for block in blocks if not block.is_null}
 
 
-def has_recurrent_state(config: KVCacheConfig) -> bool:
-    """Return whether any layer keeps one state of all tokens, as Mamba and linear attention do.
-
-    A step overwrites such a state, while other layers write the KV of each token to its own place.
-    """
-    return any(isinstance(spec, MambaSpec) for spec in _specs_in(config))
-
-
 def groups_of(config: KVCacheConfig) -> Groups:
     """Return how the blocks of a request divide among the groups, for prices."""
     growing, states, windows = 0, 0, []
     for group in config.kv_cache_groups:
-        spec = next(_specs_of(group))
+        spec = next(iter(iter_layer_specs(group.kv_cache_spec)))
         if isinstance(spec, MambaSpec):
             states += 1
         elif isinstance(spec, SlidingWindowSpec):
@@ -167,7 +142,8 @@ def attention_tokens(config: KVCacheConfig, block_size: int) -> int:
     """
     if len(config.kv_cache_groups) == 1:
         return block_size
-    sizes = [spec.block_size for spec in _specs_in(config) if isinstance(spec, FullAttentionSpec)]
+    specs = [group.kv_cache_spec for group in config.kv_cache_groups]
+    sizes = [spec.block_size for spec in specs if is_full_attention_spec(spec)]
     return min(sizes, default=block_size)
 
 
@@ -205,23 +181,3 @@ def checkpoints_kept(managers: Iterable[SingleTypeKVCacheManager]) -> Iterator[N
         for notes, before in kept:
             notes.clear()
             notes.update(before)
-
-
-def can_change_hands(config: KVCacheConfig) -> bool:
-    """Return whether a request can take over the blocks of another one, in every group."""
-    return all(type(spec) in OF_ONE_REQUEST for spec in _specs_in(config))
-
-
-def _specs_in(config: KVCacheConfig) -> Iterator[KVCacheSpec]:
-    """Yield the specs of all groups' layers."""
-    for group in config.kv_cache_groups:
-        yield from _specs_of(group)
-
-
-def _specs_of(group: KVCacheGroupSpec) -> Iterator[KVCacheSpec]:
-    """Yield the specs of a group's layers."""
-    spec = group.kv_cache_spec
-    if isinstance(spec, UniformTypeKVCacheSpecs):
-        yield from spec.kv_cache_specs.values()
-    else:
-        yield spec

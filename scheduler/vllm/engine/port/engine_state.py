@@ -10,6 +10,7 @@ from vllm.v1.request import Request
 
 from caesura.intercept.kv.views import Groups
 from caesura.scheduler.vllm.engine.port.blocks import Block, Blocks, BlockSizes, PrefixCache
+from caesura.scheduler.vllm.engine.port.layout import Layout
 
 Queue = Iterable[Request]
 """One of vLLM's waiting queues, in the order in which vLLM tries it."""
@@ -34,8 +35,6 @@ class StepWork:
     prefills: Sequence[tuple[str, int, int]] = ()
 
 
-OF_DRAFTS = "accepted drafts may lie behind the stop (speculative decoding)"
-OF_INPUTS = "it lacks the inputs of the last tokens (--use-replayssm)"
 OF_STEPS = "several steps had been scheduled behind the stop"
 OF_CHUNK = "the next chunk takes the place of the last token"
 
@@ -48,8 +47,8 @@ class Stop:
     A step in flight may compute the last one too, and more. Attention would write the same KV to
     the same place again. A recurrent state must not apply a token twice. So `ahead` says that the
     step in flight applies just the last token, which then counts as computed. `spoilt` says why
-    the state is that of other tokens (`OF_...`), so that the KV must not be used again; it is
-    empty otherwise.
+    the state is that of other tokens, or may be, so that the KV must not be used again; it is empty
+    otherwise.
     """
 
     preempted: bool = False
@@ -70,14 +69,8 @@ class EngineState(Protocol):
     """How the blocks of a request divide among the groups of layers."""
     attention_tokens: int
     """Tokens in a block of full attention, or of the only group."""
-    plain_layout: bool
-    """Whether each token has its place in one KV cache group, and there is no recurrent state."""
-    single_blocks_findable: bool
-    """Whether single blocks can be released and others found: a plain layout that is cached."""
-    blocks_change_hands: bool
-    """Whether a new request can take over the blocks of one that has finished."""
-    always_spoilt: str
-    """Why the KV of every session that stops is spoilt, or an empty text."""
+    layout: Layout
+    """What the groups of layers allow at a pause."""
     max_context_tokens: int
     max_running: int
 

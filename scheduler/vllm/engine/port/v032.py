@@ -16,16 +16,12 @@ from caesura.scheduler.vllm.engine.port.blocks import (
     BlockSizes,
     PrefixCache,
     attention_tokens,
-    can_change_hands,
     checkpoints_kept,
     groups_of,
-    has_recurrent_state,
     owned_alone,
 )
 from caesura.scheduler.vllm.engine.port.engine_state import (
     OF_CHUNK,
-    OF_DRAFTS,
-    OF_INPUTS,
     OF_STEPS,
     EngineState,
     LoadsOverSteps,
@@ -33,6 +29,7 @@ from caesura.scheduler.vllm.engine.port.engine_state import (
     StepWork,
     Stop,
 )
+from caesura.scheduler.vllm.engine.port.layout import layout_of
 from caesura.scheduler.vllm.engine.port.requests import (
     READY,
     repeats_last_token,
@@ -117,15 +114,13 @@ class EngineState032(EngineState):
         self._parked = Parked()
         self.blocks = Blocks(self._manager.block_pool)
         self.hash_tokens: int = scheduler.hash_block_size
-        self._recurrent = has_recurrent_state(scheduler.kv_cache_config)
-        self.always_spoilt = self._why_spoilt() if self._recurrent else ""
+        self.layout = layout_of(
+            scheduler.kv_cache_config, scheduler.cache_config, scheduler.num_spec_tokens
+        )
         self.groups = groups_of(scheduler.kv_cache_config)
-        self._has_gaps = bool(self.groups.windows or self.groups.states)
+        self._has_gaps = bool(self.groups.windows or self.groups.states or self.layout.unknown)
         """Whether null blocks stand in a request's row for what a group has passed."""
         self.attention_tokens = attention_tokens(scheduler.kv_cache_config, scheduler.block_size)
-        self.plain_layout = self._groups == 1 and not self._recurrent
-        self.single_blocks_findable = bool(self._manager.enable_caching) and self.plain_layout
-        self.blocks_change_hands = can_change_hands(scheduler.kv_cache_config)
         self.max_context_tokens: int = scheduler.max_model_len
         self.max_running: int = scheduler.max_num_running_reqs
 
@@ -453,7 +448,7 @@ class EngineState032(EngineState):
                 self.give_back(request, rest)
         scheduler.encoder_cache_manager.free(request)
         request.num_computed_tokens = 0
-        if self._recurrent:
+        if self.layout.recurrent:
             self.give_slot_back(request.request_id)  # the runner must not look for its old state
         if not self._parked.lost_kv(request):
             scheduler.kv_holding_waiting.remove_request(request)
@@ -477,7 +472,7 @@ class EngineState032(EngineState):
     # -- blocks that change hands ----------------------------------------------------------------
 
     def settled_tokens(self, request: Request) -> int | None:
-        if self._recurrent:
+        if self.layout.recurrent:
             stop = self._state_of(request)
             return None if stop.spoilt else request.num_tokens - 1 + stop.ahead
         frontier = request.num_computed_tokens - request.num_output_placeholders
@@ -516,19 +511,10 @@ class EngineState032(EngineState):
 
     # -- pauses ----------------------------------------------------------------------------------
 
-    def _why_spoilt(self) -> str:
-        """Return why no recurrent state of this engine can be used behind a stop."""
-        if self._scheduler.num_spec_tokens:
-            return OF_DRAFTS
-        if getattr(self._scheduler.cache_config, "use_replayssm", False):
-            # The runner forgets the inputs that it has not applied when the slot is given back.
-            return OF_INPUTS
-        return ""
-
     def _state_of(self, request: Request) -> Stop:
         """Return what the recurrent state of a stopped session holds after the steps in flight."""
-        if self.always_spoilt:
-            return Stop(spoilt=self.always_spoilt)
+        if self.layout.discards:
+            return Stop(spoilt=self.layout.discards)
         beyond = request.num_computed_tokens - (request.num_tokens - 1)
         if not beyond:
             return Stop()
@@ -542,7 +528,7 @@ class EngineState032(EngineState):
 
     def stops(self, request: Request) -> Stop:
         stop = Stop(preempted=request.num_computed_tokens == 0)
-        if self._recurrent and not stop.preempted:
+        if self.layout.recurrent and not stop.preempted:
             stop = self._state_of(request)
         if stop.preempted and request.streaming_queue:
             # The next chunk has already arrived, and follows all tokens but the last.
@@ -578,7 +564,7 @@ class EngineState032(EngineState):
         self._given_back.add(request_id)
 
     def tell_again(self, output: SchedulerOutput) -> None:
-        if self._recurrent and not output.total_num_scheduled_tokens:
+        if self.layout.recurrent and not output.total_num_scheduled_tokens:
             self._given_back &= self._scheduler.requests.keys()
             self._scheduler.reset_preempted_req_ids.update(self._given_back)
         else:
