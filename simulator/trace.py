@@ -54,6 +54,8 @@ def recording(run: RunResult, entries: int) -> Entry:
         "version": f"caesura {caesura.__version__}",
         "vllm": settings["vllm"],
         "block_size": settings["machine"]["block_tokens"],
+        "block_bytes": settings.get("block_bytes"),
+        "kv_groups": settings.get("kv_groups"),
         "total_blocks": settings["blocks"],
         "host_blocks": settings["host_blocks"],
         "lanes": "exact" if policy["engine"] == "caesura" else "coarse",

@@ -2,7 +2,7 @@
 
 import json
 import random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from caesura.runtime.recording import conventions as names
 from caesura.scheduler.records import (
@@ -93,7 +93,7 @@ class Life:
         tool, began = self._rng.choice(list(TOOLS)), self._now
         blocks = self._row("paused")
         expected = {"predicted_seconds": TOOLS[tool], "prices": self._prices(blocks, TOOLS[tool])}
-        known = {
+        known: dict[str, Any] = {
             "request": self.request,
             "at": began,
             "session": self.request,

@@ -31,6 +31,12 @@ class Groups:
     windows: tuple[int, ...] = ()
     states: int = 0
 
+    def told(self) -> str:
+        """Return the groups in words."""
+        kinds = {"full attention": self.growing, "a window": len(self.windows)}
+        kinds["recurrent state"] = self.states
+        return ", ".join(f"{count} of {kind}" for kind, count in kinds.items() if count)
+
     def fixed(self, rows: float) -> float:
         """Return the blocks beside the growing ones, of a context of `rows` x block_size tokens."""
         return sum(min(rows, most) for most in self.windows) + self.states

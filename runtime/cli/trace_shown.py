@@ -258,6 +258,7 @@ def _reasons(pause: Pause) -> Iterator[str]:
     told, ended = pause.told, pause.ended
     expected = f"expected {_number(told.predicted_seconds, 3)} s"
     yield expected if ended is None else f"{expected}, was {_number(ended.pause_seconds, 3)} s"
+    yield from _held(pause)
     yield f"priced at {_prices(told.prices)} block-seconds"
     if ended is None:
         return
@@ -269,6 +270,14 @@ def _reasons(pause: Pause) -> Iterator[str]:
         f"{counted(ended.context_tokens, 'token')} of context: {ended.loaded_tokens} loaded,"
         f" {ended.recomputed_tokens} recomputed; queued {_number(ended.queue_seconds, 3)} s"
     )
+
+
+def _held(pause: Pause) -> Iterator[str]:
+    opening = pause.opening
+    if opening is None or not opening.blocks:
+        return
+    size = "" if opening.bytes is None else f", {opening.bytes / 2**20:.1f} MiB"
+    yield f"held {counted(opening.blocks, 'block')}{size}"
 
 
 def _wanted(ended: PauseRecord) -> Iterator[str]:

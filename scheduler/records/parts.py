@@ -73,7 +73,14 @@ class OpeningInputs:
     missing: Annotated[
         int | None, About("its blocks on neither the device nor the host", "blocks")
     ] = None
-    block_size: Annotated[int | None, About("tokens of one block", "tokens")] = None
+    recomputed: Annotated[
+        int | None,
+        About(
+            "what a resume would compute again after a discard, where a model has several groups",
+            "tokens",
+        ),
+    ] = None
+    block_size: Annotated[int | None, About("tokens of a block of full attention", "tokens")] = None
     total_blocks: Annotated[int | None, About("size of the KV cache", "blocks")] = None
     free_blocks: Annotated[int | None, About("free blocks", "blocks")] = None
     host_free: Annotated[int | None, About("free blocks of the host", "blocks")] = None

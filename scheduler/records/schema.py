@@ -43,7 +43,7 @@ Given = Annotated[
 
 Decoded = Annotated[int, About("tokens that the segment decoded", "tokens", read_by="page, replay")]
 Context = Annotated[int, About("the request's context", "tokens")]
-Resident = Annotated[int, About("blocks that only this request held", "blocks")]
+Resident = Annotated[int, About("blocks that only this request held, in all groups", "blocks")]
 Predicted = Annotated[float | None, About("the expected duration of the pause", "s")]
 
 
@@ -86,6 +86,10 @@ class OpeningRecord(Record):
     ] = False
     context_tokens: Context = 0
     blocks: Resident = 0
+    bytes: Annotated[
+        int | None,
+        About("size of these blocks on all devices, if known", "bytes", read_by="page, runs"),
+    ] = None
     predicted_seconds: Predicted = None
     deadline_seconds: Annotated[
         float | None, About("the longest that the pause may last, if known", "s")

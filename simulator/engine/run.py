@@ -197,6 +197,8 @@ def describe(
         "vllm": vllm.__version__,
         "model_tokens": plan.model_tokens,
         "blocks": plan.blocks,
+        "block_bytes": plan.layout.block_bytes,
+        "kv_groups": plan.layout.groups.told(),
         "host_blocks": plan.host_blocks,
         "idle_seconds": IDLE_SECONDS,
         "asynchronous": False,

@@ -25,7 +25,8 @@ async def test_a_run_and_what_the_scheduler_did_with_it_come_together(
 ) -> None:
     facts = await facts_of(engine)
     assert facts["total_blocks"] == (await engine.state())["blocks_total"]
-    assert facts["block_size"] > 0
+    assert facts["block_size"] > 0 and facts["block_bytes"] > 0
+    assert facts["kv_groups"] == "1 of full attention"
     # All that a replay of the recorded policy needs.
     policy, config = recorded_policy(facts, "as recorded"), engine.llm.vllm_config
     assert policy.settings == settings_of(config).told() | {"handling": facts["handling"]}

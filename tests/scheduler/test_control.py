@@ -26,6 +26,7 @@ def test_facts(scheduler: Any) -> None:
     assert facts == {
         "block_size": 16,
         "capacity_tokens": 1600,
+        "block_bytes": 0,
         "groups": {"growing": 1, "windows": (), "states": 0},
         "bytes_per_token": 8,
         "blocks": 100,

@@ -204,3 +204,20 @@ def test_the_cache_is_searched_again_only_when_others_took_of_it() -> None:
     for _ in range(5):
         would_compute_again(world, "a")
     assert len(searched) <= 2
+
+
+@pytest.mark.parametrize("layout", ["full", "state+full"])
+def test_an_opening_has_bytes_and_what_a_discard_would_cost(layout: str) -> None:
+    world = make_world(layout, True, host_blocks=0)
+    world.parts.port.sizes.block_bytes = 1000
+    session = world.session("a", range(130), CALL, "r]", "done")
+    while not session.paused:
+        world.step()
+    manager = world.parts.manager
+    expected = manager.views.of(manager.paused_kvs["a"], world.now).recomputed
+    world.parts.recorder.flush()
+    world.step()
+    (opening,) = (one for one in world.records if one["kind"] == "opening")
+    assert opening["bytes"] == 1000 * opening["blocks"] == 1000 * real_blocks(world, "a")
+    assert opening["inputs"].get("recomputed") == expected
+    assert (expected is None) == (layout == "full")

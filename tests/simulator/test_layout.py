@@ -25,6 +25,7 @@ from vllm.v1.kv_cache_interface import (
 )
 
 from caesura.intercept.kv.views import ONE_GROUP, Groups
+from caesura.scheduler.vllm.engine.port.blocks import BlockSizes
 from caesura.scheduler.vllm.engine.scheduler import PausingScheduler
 from caesura.simulator.engine import simulate
 from caesura.simulator.engine.layout import lay_out
@@ -128,6 +129,7 @@ def test_groups_and_blocks_are_those_of_vllm(
     assert machine.block_tokens == config.cache_config.block_size == ours.hashed_tokens
     size = vllms.kv_cache_tensors[0].size // vllms.num_blocks
     assert ours.block_bytes == ours.planned_bytes == size == machine.block_tokens * machine.kv_bytes
+    assert BlockSizes(vllms, workers=2).block_bytes == 2 * size
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,7 @@ def test_a_trace_of_ours_is_what_the_run_has_measured(tmp_path: Path) -> None:
     assert head["entries"] == len(entries) == len(run.records)
     assert head["about"]["lanes"] == "exact"
     assert head["about"]["total_blocks"] == 40 and head["about"]["handling"] == "caesura"
+    assert head["about"]["kv_groups"] == "1 of full attention"
     totals = run.totals
     computed = totals.decode_tokens + totals.prefill_tokens + totals.recompute_tokens
     assert sum(total(entries, purpose) for purpose in PURPOSES) == computed

@@ -57,6 +57,11 @@ export function counted(value: number | null | undefined, noun: string, nouns = 
   return `${count(value)} ${value === 1 ? noun : nouns}`;
 }
 
+/** A size in memory. */
+export function mebibytes(bytes: number): string {
+  return `${short(bytes / 2 ** 20)} MiB`;
+}
+
 /** A share in percent. */
 export function percent(share: number | null | undefined): string {
   if (share === null || share === undefined || !Number.isFinite(share)) return MISSING;

@@ -24,6 +24,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
 from caesura.intercept.calls.formats import NAMES
+from caesura.intercept.kv.views import Groups
 from caesura.scheduler.answers import Answers
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.engine_options import EngineOptions
@@ -289,6 +290,9 @@ class VllmEngine:
         facts: dict[str, Any] = dict(settings_of(config).told())
         facts |= {"handling": state["handling"], "host_blocks": state["host_blocks"]}
         facts |= {name: sizes[name] for name in ("block_size", "most_running", "most_step_tokens")}
+        facts["kv_groups"] = Groups(**sizes["groups"]).told()
+        if sizes["block_bytes"]:
+            facts["block_bytes"] = sizes["block_bytes"]
         facts["total_blocks"] = state["blocks_total"]
         facts["prefix_caching"] = bool(config.cache_config.enable_prefix_caching)
         facts["engines"] = config.parallel_config.data_parallel_size

@@ -140,6 +140,7 @@ class EngineControl:
             "blocks": blocks,
             "capacity_tokens": int(port.groups.tokens(blocks, size)),
             "groups": asdict(port.groups),
+            "block_bytes": port.sizes.block_bytes,
             "host_blocks": planner.store.slots if planner is not None and planner.works else 0,
             "most_step_tokens": port.step_tokens,
             "most_running": port.max_running,

@@ -116,6 +116,12 @@ def test_memory_in_tokens_is_that_of_the_blocks(groups: Groups, tokens: int, siz
     assert groups.of_tokens(held, size) == pytest.approx(groups.blocks(tokens, size))
 
 
+def test_groups_in_words() -> None:
+    assert ONE_GROUP.told() == "1 of full attention"
+    assert GEMMA_3.told() == "1 of full attention, 6 of a window"
+    assert QWEN_3_NEXT.told() == "1 of full attention, 3 of recurrent state"
+
+
 def test_a_block_moves_the_bytes_of_as_many_tokens_of_full_attention() -> None:
     assert step(groups=QWEN_3_NEXT).tokens(10) == 160
     assert step(groups=Groups(growing=2)).tokens(10) == 80

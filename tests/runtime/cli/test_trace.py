@@ -51,6 +51,8 @@ def pause(**more: Any) -> Entry:
         "predicted_seconds": 4.0,
         "prices": PRICES,
         "context_tokens": 321,
+        "blocks": 15,
+        "bytes": 15 << 18,
         **more,
     }
 
@@ -176,6 +178,7 @@ def test_a_run_is_shown_with_all_that_happened(file: Path, name: str) -> None:
         "+1.500 s call search 2.000 s",
         "+1.500 s pause search 2.000 s, KV discard, regret 1.00 block-seconds",
         "expected 4.000 s, was 2.000 s",
+        "held 15 blocks, 3.8 MiB",
         "priced at preserve 8.00, discard 2.50, swap impossible block-seconds",
         "with the true length preserve 4.00, discard 2.50, swap impossible, it cost 3.50",
         "its memory was wanted for 1.500 s, 2 waited: other-1-x 0.750 s, third 0.500 s",

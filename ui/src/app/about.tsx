@@ -7,7 +7,7 @@ import { current, version } from "./state";
 
 const open = signal(false);
 
-const UNITS: Record<string, string> = { pause_deadline: " s", retention: " s", block_size: " tokens" };
+const UNITS: Record<string, string> = { pause_deadline: " s", retention: " s", block_size: " tokens", block_bytes: " bytes" };
 
 const SOURCES: Record<string, string> = {
   serve: "a server", simulate: "a simulation", "what-if": "a replay of a recording", records: "a file of records", sdk: "the SDK", plan: "a planned run",

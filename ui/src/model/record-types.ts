@@ -30,7 +30,9 @@ export interface Inputs {
   hosted?: number | null;
   /** Its blocks on neither the device nor the host (blocks). */
   missing?: number | null;
-  /** Tokens of one block (tokens). */
+  /** What a resume would compute again after a discard, where a model has several groups (tokens). */
+  recomputed?: number | null;
+  /** Tokens of a block of full attention (tokens). */
   block_size?: number | null;
   /** Size of the KV cache (blocks). */
   total_blocks?: number | null;
@@ -222,8 +224,10 @@ export interface OpeningEntry {
   person?: boolean;
   /** The request's context (tokens). */
   context_tokens?: number;
-  /** Blocks that only this request held (blocks). */
+  /** Blocks that only this request held, in all groups (blocks). */
   blocks?: number;
+  /** Size of these blocks on all devices, if known (bytes). */
+  bytes?: number | null;
   /** The expected duration of the pause (s). */
   predicted_seconds?: number | null;
   /** The longest that the pause may last, if known (s). */
@@ -255,7 +259,7 @@ export interface PauseEntry {
   tool?: string | null;
   /** The request's context (tokens). */
   context_tokens?: number;
-  /** Blocks that only this request held (blocks). */
+  /** Blocks that only this request held, in all groups (blocks). */
   blocks?: number;
   /** The expected duration of the pause (s). */
   predicted_seconds?: number | null;
@@ -534,7 +538,7 @@ export type KnownEntry = ForecastEntry | OpeningEntry | PauseEntry | SessionEntr
 /** What fields hold; those with `!` are always there. The page limits `seconds`. */
 export const KIND_SHAPES: Record<string, Record<string, string>> = {
   forecast: { request: "string!", at: "seconds!", session: "string", calls: "number", compared_with: "string", features: "Features", predictions: "Prediction[]" },
-  opening: { request: "string!", at: "seconds!", session: "string", tool: "string", person: "boolean", context_tokens: "number", blocks: "number", predicted_seconds: "seconds", deadline_seconds: "seconds", handling: "string", prices: "Prices", inputs: "Inputs" },
+  opening: { request: "string!", at: "seconds!", session: "string", tool: "string", person: "boolean", context_tokens: "number", blocks: "number", bytes: "number", predicted_seconds: "seconds", deadline_seconds: "seconds", handling: "string", prices: "Prices", inputs: "Inputs" },
   pause: { request: "string!", at: "seconds!", session: "string", arrival: "seconds", given_tokens: "number", decoded_tokens: "number", tool: "string", context_tokens: "number", blocks: "number", predicted_seconds: "seconds", prices: "Prices", decisions: "Decision[]", outcome: "string", handling: "string", pause_seconds: "seconds", queue_seconds: "seconds", loaded_tokens: "number", recomputed_tokens: "number", cost: "number", hindsight: "Prices", regret: "number", wanted_seconds: "seconds", wanted_requests: "number", wanted_by: "Wanted[]" },
   session: { request: "string!", at: "seconds!", session: "string", arrival: "seconds", given_tokens: "number", decoded_tokens: "number", calls: "number", most_tokens: "number", outcome: "string" },
   lanes: { request: "string[]!", state: "string[]!", at: "seconds[]!", blocks: "number[]", host: "number[]", tokens: "number[]" },
@@ -555,7 +559,7 @@ export const KIND_SHAPES: Record<string, Record<string, string>> = {
 /** What parts of entries hold; of a row in the order of its columns. */
 export const PART_SHAPES: Record<string, Record<string, string>> = {
   Prices: { preserve: "number", discard: "number", swap: "number" },
-  Inputs: { elapsed: "seconds", remaining: "seconds", resident: "number", free_to_release: "number", uncopied: "number", hosted: "number", missing: "number", block_size: "number", total_blocks: "number", free_blocks: "number", host_free: "number", running_tokens: "number", running_context: "number", link_blocks: "number", swap_pays: "boolean", step_seconds: "seconds" },
+  Inputs: { elapsed: "seconds", remaining: "seconds", resident: "number", free_to_release: "number", uncopied: "number", hosted: "number", missing: "number", recomputed: "number", block_size: "number", total_blocks: "number", free_blocks: "number", host_free: "number", running_tokens: "number", running_context: "number", link_blocks: "number", swap_pays: "boolean", step_seconds: "seconds" },
   Lacked: { blocks: "number", slots: "number", tokens: "number", admission: "number", line: "number" },
   Features: { context_tokens: "number", seconds: "seconds", segment_tokens: "number", segment_mean: "number", result_tokens: "number", result_mean: "number", errors: "number", last_error: "boolean", tool: "string", words: "number[]", heads: "number[]", head_calls: "number[]" },
   Prediction: { predictor: "string", decode_tokens: "number", decode_quantiles: "number[]", calls_left: "number", ends_now: "number", ends_within_3: "number", pause_seconds: "seconds", long_pause: "number" },

@@ -54,9 +54,18 @@ SHARES = (0.1, 0.5, 0.9)
 
 
 def open_account(
-    kv: PausedKV, view: PausedKVView, step: StepView, at: float, handling: str, charge: Charge
+    kv: PausedKV,
+    view: PausedKVView,
+    step: StepView,
+    at: float,
+    handling: str,
+    charge: Charge,
+    block_bytes: int,
 ) -> Opening:
-    """Return the state at the begin of a pause, at the wall time `at`, with its record."""
+    """Return the state at the begin of a pause, at the wall time `at`, with its record.
+
+    A block has `block_bytes` bytes, 0 if that is not known.
+    """
     told = kv.session.segment()
     record = OpeningRecord(
         request=kv.key,
@@ -66,6 +75,7 @@ def open_account(
         person=kv.tool is not None and kv.tool.startswith(PERSON),
         context_tokens=kv.context_tokens,
         blocks=view.resident,
+        bytes=view.resident * block_bytes if block_bytes else None,
         predicted_seconds=view.remaining,
         deadline_seconds=None if kv.pause is None else kv.pause.deadline_seconds,
         handling=handling,
@@ -84,6 +94,7 @@ def _inputs(view: PausedKVView, step: StepView) -> OpeningInputs:
         uncopied=view.uncopied,
         hosted=view.hosted,
         missing=view.missing,
+        recomputed=view.recomputed,
         block_size=step.block_size,
         total_blocks=step.total_blocks,
         free_blocks=step.free_blocks,
@@ -328,7 +339,8 @@ class RecordWriter(Recorder):
     def paused(self, kv: PausedKV, view: PausedKVView, step: StepView, handling: str) -> None:
         at = self._states.now()
         charge = self._demand.begin(self._clock(), view.resident)
-        opening = kv.opening = open_account(kv, view, step, at, handling, charge)
+        size = self._port.sizes.block_bytes
+        opening = kv.opening = open_account(kv, view, step, at, handling, charge, size)
         self._states.paused(kv, at)
         self._write(opening.record)
 

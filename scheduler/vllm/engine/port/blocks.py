@@ -153,7 +153,11 @@ class BlockSizes:
     A group with a recurrent state has those.
     """
 
-    def __init__(self, config: KVCacheConfig) -> None:
+    def __init__(self, config: KVCacheConfig, workers: int) -> None:
+        sizes = (tensor.size for tensor in config.kv_cache_tensors)
+        self.block_bytes = max(sizes, default=0) // config.num_blocks * workers
+        """Bytes of a block of the pool, whichever group has it, as if all workers had equal shares;
+        0 where no memory is planned."""
         specs = [group.kv_cache_spec for group in config.kv_cache_groups]
         self._sizes: list[int] = [spec.block_size for spec in specs]
         self._drafts = sum(getattr(spec, "num_speculative_blocks", 0) for spec in specs)

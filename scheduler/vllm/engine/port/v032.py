@@ -105,7 +105,7 @@ class EngineState032(EngineState):
         self._scheduler: Any = scheduler
         self._manager: Any = scheduler.kv_cache_manager
         self._groups = len(scheduler.kv_cache_config.kv_cache_groups)
-        self.sizes = BlockSizes(scheduler.kv_cache_config)
+        self.sizes = BlockSizes(scheduler.kv_cache_config, scheduler.parallel_config.world_size)
         self.cache = PrefixCache(self._manager, scheduler.kv_cache_config)
         self._held: list[tuple[Any, list[Request], dict[int, int]]] = []
         self._displaced: list[Request] = []

@@ -1,5 +1,5 @@
 // One pause in full: what was expected, priced and done, what came of it, and how it came back.
-import { blockSeconds, count, counted, duration, moment, percent } from "../../format";
+import { blockSeconds, count, counted, duration, mebibytes, moment, percent } from "../../format";
 import { current, nowOf, version } from "../../app/state";
 import type { Pause } from "../../model/pause";
 import type { Inputs } from "../../model/records";
@@ -144,8 +144,14 @@ function Back({ pause }: { pause: Pause }) {
       );
     }
   }
-  figures.push(["Context", `${count(pause.contextTokens)} tokens`], ["Blocks of its own", counted(pause.blocks, "block"), "Blocks on the device that would be free if it gave them up."], ["Began", moment(pause.at)]);
+  figures.push(["Context", `${count(pause.contextTokens)} tokens`], ["Blocks of its own", held(pause), "Blocks of all groups of layers on the device that would be free if it gave them up."], ["Began", moment(pause.at)]);
   return <Figures figures={figures} />;
+}
+
+/** Its blocks, and their size where the recording tells it. */
+function held(pause: Pause): string {
+  const size = pause.opening?.bytes;
+  return counted(pause.blocks, "block") + (typeof size === "number" ? ` (${mebibytes(size)})` : "");
 }
 
 function InputTable({ inputs }: { inputs: Inputs | null }) {
