@@ -16,7 +16,7 @@ from caesura.runtime.errors import EngineFailed, UsageError
 from caesura.runtime.receiver import receiver_of_process
 from caesura.runtime.recording.recorder import Recorder
 from caesura.scheduler.engine_options import EngineOptions
-from caesura.scheduler.model_facts import ModelFacts
+from caesura.scheduler.model_facts import LayoutFacts, ModelFacts
 from caesura.scheduler.paths import pauses_path
 from caesura.scheduler.vllm_server import VllmServer
 
@@ -233,6 +233,17 @@ def facts_of_model(model: str, formats: Sequence[str] | None) -> ModelFacts:
     from caesura.scheduler.vllm.client import model_formats
 
     return model_formats.facts_of_model(model, None if formats is None else tuple(formats))
+
+
+def layout_of_model(model: str) -> LayoutFacts:
+    """Return the groups of a model's KV cache, and what is done with it at a pause.
+
+    Neither weights nor a GPU are needed. Raises `UsageError` for a model whose configuration cannot
+    be read or is refused.
+    """
+    from caesura.scheduler.vllm.client import model_layout
+
+    return model_layout.layout_of_model(model, default_args(model))
 
 
 def default_args(model: str | None) -> dict[str, Any]:

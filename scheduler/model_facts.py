@@ -21,3 +21,37 @@ class ModelFacts:
     template_characters: int | None
     renders_itself: bool
     """Whether mistral-common renders the messages, without a chat template."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """A group of layers that share blocks of the KV cache.
+
+    A block holds `block_tokens` tokens. A request has `bytes_per_token` in all `layers`, for the
+    last `window` tokens if that is above 0, or `bytes_per_request` whatever its length.
+    """
+
+    kind: str
+    layers: int
+    block_tokens: int
+    bytes_per_token: int
+    bytes_per_request: int
+    window: int
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutFacts:
+    """The groups of a model's KV cache, and what is done with it at a pause.
+
+    Each reason is empty if there is none: why the KV `discards` at each pause, why a request gives
+    up its blocks `all_at_once`, why there are `no_follow_ups`, and why it is `not_swapped`.
+    `missing` says why vLLM told no groups, and `configured` what the configuration tells then.
+    """
+
+    groups: tuple[GroupFacts, ...]
+    discards: str = ""
+    all_at_once: str = ""
+    no_follow_ups: str = ""
+    not_swapped: str = ""
+    missing: str = ""
+    configured: str = ""

@@ -1,6 +1,7 @@
 """`caesura doctor`: checks of the installation, with a fix for each problem.
 
-With `--model` it says how a model writes calls and thinking, and what of it is a guess.
+With `--model` it says how a model writes calls and thinking, what of it is a guess, and what is
+done with the model's KV cache at a pause.
 """
 
 import importlib
@@ -22,9 +23,14 @@ from caesura.distribution import NAME, __version__, install
 from caesura.intercept.calls.formats import NAMES
 from caesura.runtime.cli.errors import Complaint
 from caesura.runtime.errors import CaesuraError
-from caesura.runtime.launch import BUNDLED_MODEL, facts_of_model, prepare_environment
+from caesura.runtime.launch import (
+    BUNDLED_MODEL,
+    facts_of_model,
+    layout_of_model,
+    prepare_environment,
+)
 from caesura.scheduler.calibration import Calibration, CalibrationError
-from caesura.scheduler.model_facts import ModelFacts
+from caesura.scheduler.model_facts import GroupFacts, LayoutFacts, ModelFacts
 from caesura.scheduler.paths import calibration_directory
 
 
@@ -40,6 +46,54 @@ def model_checks(
     yield "call format", partial(_call_format, model, facts)
     yield "thinking", partial(_thinking, facts)
     yield "chat template", partial(_template, model, facts)
+
+
+def layout_checks(model: str) -> Iterator[tuple[str, Callable[[], str]]]:
+    """Yield what is known of a model's KV cache, as `model_checks` does."""
+    try:
+        layout = layout_of_model(model)
+    except CaesuraError as error:
+        yield "KV cache", partial(_fail, str(error))
+        return
+    for name, told in layout_lines(layout):
+        yield name, partial(str, told)
+
+
+def layout_lines(layout: LayoutFacts) -> Iterator[tuple[str, str]]:
+    """Yield a title and a text for each thing that is known of a KV cache."""
+    if layout.missing:
+        yield (
+            "KV cache",
+            (
+                f"{layout.configured}; its groups are told at the start only, since"
+                f" vLLM cannot build the model here: {layout.missing}"
+            ),
+        )
+        return
+    for number, group in enumerate(layout.groups, 1):
+        yield f"KV group {number}", _group(group)
+    kept = "no, but discarded: " + layout.discards if layout.discards else "yes"
+    back = f"all at once, since {layout.all_at_once}" if layout.all_at_once else "block by block"
+    yield "kept over a pause", kept
+    yield "swapped", f"no: {layout.not_swapped}" if layout.not_swapped else "yes"
+    yield (
+        "recomputed",
+        (
+            f"what is given up, {'at each pause' if layout.discards else back}, and is neither in"
+            " the prefix cache nor on the host"
+        ),
+    )
+    yield "kept for follow-ups", f"no: {layout.no_follow_ups}" if layout.no_follow_ups else "yes"
+
+
+def _group(group: GroupFacts) -> str:
+    size = f"{group.bytes_per_token:,} bytes per token"
+    if group.bytes_per_request:
+        size = f"{group.bytes_per_request:,} bytes per request"
+    seen = f", of the last {group.window} tokens" if group.window else ""
+    return (
+        f"{group.kind}, {group.layers} layers, blocks of {group.block_tokens} tokens, {size}{seen}"
+    )
 
 
 def _fail(finding: str) -> str:
@@ -105,7 +159,9 @@ def examine(model: str | None = None, formats: Sequence[str] | None = None) -> i
     prepare_environment(model)
     console = Console()
     complaints = 0
-    checks = [*_checks()] if model is None else [*_checks(), *model_checks(model, formats)]
+    checks = [*_checks()]
+    if model is not None:
+        checks += [*model_checks(model, formats), *layout_checks(model)]
     for name, check in checks:
         try:
             console.print(

@@ -81,7 +81,7 @@ def start(options: EngineOptions, engine_args: Mapping[str, Any] | None = None) 
     model, formats = str(options.model), options.formats
     parsed = parse(options.vllm_args, options.serves)
     load_plugin(parsed.server.get("tool_parser_plugin"))
-    _check(model, formats or ())
+    check_model(model, formats or ())
     given_template(parsed.server)  # a mistake is told before the model is loaded
     try:
         # vLLM labels its metrics with the served name.
@@ -217,7 +217,7 @@ def caesura_args(settings: Mapping[str, Any], connector: Mapping[str, Any]) -> d
     }
 
 
-def _check(model: str, formats: Sequence[str]) -> None:
+def check_model(model: str, formats: Sequence[str]) -> None:
     """Raise `UsageError` for a missing model directory or formats that do not fit together."""
     if Path(model).is_absolute() and not Path(model).is_dir():
         raise UsageError(f"there is no model directory {model}; check the path")
