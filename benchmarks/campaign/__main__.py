@@ -45,6 +45,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--budget", type=float, default=HOUR, help="seconds; default one hour")
     parser.add_argument("--jobs", type=int, default=2, help="processes of simulated and fuzz")
     parser.add_argument("--only", type=int, nargs="+", help="these runs alone, to see them again")
+    layouts = "simulated: layouts of KV caches, with commas, such as window+full; default all"
+    parser.add_argument("--layouts", help=layouts)
     parser.add_argument("--every", type=float, default=60, help="real: seconds between faults")
     parser.add_argument("--clients", type=int, default=8, help="real: clients at once")
     calm = "real: the last part of the budget, 0 to 1, in which no server and no engine is killed"
@@ -60,8 +62,12 @@ def _things(campaign: str) -> str:
 
 def _simulated(args: argparse.Namespace) -> tuple[Outcome, bool]:
     from benchmarks.campaign.simulated.run import run
+    from tests.scheduler.layouts import LAYOUTS
 
-    return _conduct(args, partial(run, args.seed))
+    layouts = tuple(args.layouts.split(",")) if args.layouts else LAYOUTS
+    if unknown := set(layouts) - set(LAYOUTS):
+        sys.exit(f"--layouts: unknown are {sorted(unknown)}; there are {', '.join(LAYOUTS)}")
+    return _conduct(args, partial(run, args.seed, layouts=layouts))
 
 
 def _fuzz(args: argparse.Namespace) -> tuple[Outcome, bool]:

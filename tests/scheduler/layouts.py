@@ -112,13 +112,15 @@ def groups_of(
     return [KVCacheGroupSpec([f"{kind}-{at}"], spec(kind)) for at, kind in enumerate(kinds)]
 
 
-def room(layout: str, blocks: int, cached: bool, drafts: int = 0) -> int:
+def room(layout: str, blocks: int, cached: bool, drafts: int = 0, ahead: int = 0) -> int:
     """Return how many blocks a pool needs that would have `blocks` with full attention alone.
 
     A window needs as many for a prompt that is computed in one step. A request has a state or two,
-    of its own or in the prefix cache, and one more for each draft.
+    of its own or in the prefix cache, and one more for each draft and for each step `ahead`: vLLM
+    frees a state when the step is over that goes on from it. With fewer it preempts the request
+    itself in the middle of its prompt, and two such requests take turns for ever.
     """
-    states = max(2 + drafts, blocks // 6 if cached else blocks // 12)
+    states = max(2 + drafts + ahead, blocks // 6 if cached else blocks // 12)
     return sum(states if is_recurrent(kind) else blocks + 1 for kind in layout.split("+"))
 
 

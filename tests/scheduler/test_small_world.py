@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
+from caesura.intercept.calls.formats import resolve
 from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedBlocks
 
 from .invariants import check_all, check_rest, held_to_budget, said_as_planned
+from .layouts import LAYOUTS, Recurrent, room
+from .steering import HERMES
 from .world import World, make_scheduler
 
 CALL = "[calc(1) ->"
@@ -24,22 +27,39 @@ PACES = {"flows": 1000, "trickles": 0, "stalls": -1}
 class SmallWorld:
     """A world in which events have names; what is possible now is `possible`."""
 
-    def __init__(self, budget: int, depth: int, steps: int = 10, **options: Any) -> None:
+    def __init__(
+        self,
+        budget: int,
+        depth: int,
+        steps: int = 10,
+        blocks: int = 7,
+        runner: int | None = None,
+        client: bool = False,
+        **options: Any,
+    ) -> None:
+        """Create it; with a `client`, the second session is one whose client runs the tool."""
         scheduler = make_scheduler(
-            blocks=7,
+            blocks=blocks,
             host_blocks=3,
+            window=20,
+            formats=resolve(("hermes",), ()),
             max_model_len=96,
             asynchronous=depth > 0,
             clock=lambda: 0.0,
             **options,
         )
+        if runner is not None:
+            scheduler.use_v2_model_runner = runner == 2
         self.world = World(scheduler, depth)
         self.manager = scheduler.parts.manager
         scheduler.parts.costs.observe_step = lambda *_: None
         scheduler.parts.sessions.predictor.observe_pause = lambda *_: None
         self.manager.views.link_blocks = lambda: budget
         self.world.session("a", range(34), CALL, "r" * 20, "ok")
-        self.world.session("b", range(100, 120), "z" + CALL, "s" * 30, "ok")
+        if client:
+            self.world.plain("b", range(100, 120), HERMES)
+        else:
+            self.world.session("b", range(100, 120), "z" + CALL, "s" * 30, "ok")
         self.link = "flows"
         for _ in range(steps):
             self.world.step()
@@ -54,13 +74,26 @@ class SmallWorld:
             yield "abort a"
         if "p" not in sessions:
             yield "arrive p"
-        kv = self.manager.paused_kvs.get("a")
-        if kv is not None and kv.resident and not kv.loading:
-            yield "release a"
-            yield "discard a"
-        for name in ("flows", "stalls", "fails"):
+        if self.follows:
+            yield "follow b"
+        for name in self._held():
+            yield f"release {name}"
+            yield f"discard {name}"
+        for name in ("flows", "stalls", "fails") if self.manager.planner is not None else ():
             if name != self.link:
                 yield name
+
+    def _held(self) -> Iterator[str]:
+        """Yield whose KV can be given up: the first session's, and what is kept for a follow-up."""
+        for kv in self.manager.paused_kvs.values():
+            if (kv.key == "a" or kv.pause is None) and kv.resident and not kv.loading:
+                yield kv.key
+
+    @property
+    def follows(self) -> bool:
+        """Whether a client has the call of its request, and no follow-up was sent."""
+        b = self.world.sessions["b"]
+        return not b.formats and b.finished and "c" not in self.world.sessions
 
     def play(self, event: str) -> None:
         verb, _, name = event.partition(" ")
@@ -73,6 +106,9 @@ class SmallWorld:
             self.world.abort(self.world.sessions[name])
         elif verb == "arrive":
             self.world.plain("p", range(200, 260))
+        elif verb == "follow":
+            b = self.world.sessions["b"]
+            self.world.plain("c", [*b.prompt, *b.parts[0], *range(200, 208)])
         elif verb in ("release", "discard"):
             blocks = 1 if verb == "release" else 100
             self.manager.release(self.manager.paused_kvs[name], blocks, 0.0, "decided")
@@ -88,6 +124,9 @@ class SmallWorld:
             self.play("arrive p")
         self.play("flows")
         self.world.run(200)
+        if self.follows:
+            self.play("follow b")
+            self.world.run(200)
         said_as_planned(self.world)
         check_rest(self.world)
 
@@ -99,7 +138,8 @@ def fingerprint(small: SmallWorld) -> Any:
         small.link,
         _requests(scheduler),
         _paused_kvs(scheduler),
-        _host(small.manager.planner),
+        None if small.manager.planner is None else _host(small.manager.planner),
+        [sorted(layer._places.items()) for layer in world._layers if isinstance(layer, Recurrent)],
         [(type(o), getattr(o, "request_id", 0), len(o.blocks)) for o in world.link._queue],
         sorted(world.link._broken),
         [(o.num_scheduled_tokens, ran.sampled_token_ids) for o, ran in world._in_flight],
@@ -119,7 +159,7 @@ def _requests(scheduler: Any) -> Any:
             request.num_stale_output_tokens,
             request.num_preemptions,
             request.last_sched_seq > scheduler.processed_step_seq,
-            [(b.ref_cnt, b.block_hash) for b in manager.get_blocks(request.request_id).blocks[0]],
+            [_marks(group) for group in manager.get_blocks(request.request_id).blocks],
         )
         for request in scheduler.requests.values()
     ]
@@ -134,17 +174,31 @@ def _requests(scheduler: Any) -> Any:
         sorted(scheduler.failed_recving_kv_req_ids),
         sorted(scheduler.reset_preempted_req_ids),
         sorted(scheduler.finished_req_ids),
+        _states(manager),
+        sorted(scheduler.parts.port._given_back),
         sorted(scheduler.parts.stops.closing),
         {name: one.frontier for name, one in scheduler.parts.served.recomputing.items()},
     )
+
+
+def _marks(blocks: Any) -> Any:
+    return [(block.is_null, block.ref_cnt, block.block_hash) for block in blocks]
+
+
+def _states(manager: Any) -> Any:
+    """What vLLM notes of the places of recurrent states."""
+    names = ("last_state_block_idx", "_num_retired_blocks", "_allocated_block_reqs")
+    groups = manager.coordinator.single_type_managers
+    return [[repr(getattr(group, name, None)) for name in names] for group in groups]
 
 
 def _paused_kvs(scheduler: Any) -> Any:
     return [
         (
             kv.key,
-            kv.pause.state,
-            None if kv.detached is None else [b.block_hash for b in kv.detached],
+            kv.pause and kv.pause.state,
+            (kv.follow_up, kv.adopter is not None, kv.kept_as is not None),
+            None if kv.detached is None else _marks(kv.detached),
             kv.keys,
             (kv.resident, kv.copied, kv.covered, kv.uncopied, kv.missing),
             (kv.stale, kv.returned),
@@ -192,6 +246,10 @@ def explore(most_events: int, **options: Any) -> int:
 
 PAUSED = 13
 """Steps after which both sessions are paused, and what is to be copied is on its way."""
+CALLED = 60
+"""Steps after which a client's request has ended with its call, or nearly so."""
+FEW = (("state+full", True, 1, 1), ("state+window+full", False, 1, 2), ("window+full", True, 0, 1))
+"""Those layouts, with or without prefix caching, and those engines that stand for the others."""
 WORLDS = [
     pytest.param({"budget": 1, "depth": 0, "handling": "swap"}, id="over-steps"),
     pytest.param({"budget": 8, "depth": 0, "handling": "swap"}, id="in-step"),
@@ -207,6 +265,34 @@ WORLDS = [
 @pytest.mark.parametrize("options", WORLDS)
 def test_every_order_of_few_events(options: dict[str, Any], steps: int) -> None:
     assert explore(4, steps=steps, **options) > 50
+
+
+LAID_OUT = [
+    pytest.param(
+        {"depth": depth, "runner": runner, "layout": layout, "prefix_caching": cached},
+        id=f"{layout}-{'cached' if cached else 'uncached'}-{'async' if depth else 'sync'}-{runner}",
+        marks=[] if (layout, cached, depth, runner) in FEW else [pytest.mark.slow],
+    )
+    for layout in LAYOUTS[1:]
+    for cached in (True, False)
+    for depth in (0, 1)
+    for runner in (1, 2)
+]
+"""Every layout of a KV cache, synchronous and a step ahead, on vLLM's first and second runner."""
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("steps", "client"), [(PAUSED, False), pytest.param(CALLED, True, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("options", LAID_OUT)
+def test_every_order_of_few_events_on_every_layout(
+    options: dict[str, Any], steps: int, client: bool
+) -> None:
+    """The KV of a client's call is kept for a follow-up, or is given up before it comes."""
+    blocks = room(options["layout"], 7, options["prefix_caching"], 0, options["depth"])
+    given = {"budget": 2, "blocks": blocks, "handling": "preserve", **options}
+    assert explore(3, steps=steps, client=client, **given) > 20
 
 
 @pytest.mark.slow

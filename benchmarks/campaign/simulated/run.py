@@ -3,17 +3,18 @@
 import random
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.campaign.report import Defect, Outcome
 from caesura.intercept.pause_hints import PauseHint
 from tests.scheduler.invariants import check_all, check_rest
+from tests.scheduler.layouts import LAYOUTS
 from tests.scheduler.remains import remains
 from tests.scheduler.world import END, Session
 
 from .faults import TENANTS, Faults
-from .worlds import LENGTH, Machine, MortalWorld, heal
+from .worlds import LENGTH, TINY, Machine, MortalWorld, heal
 
 CALL = "[calc(1) ->"
 OTHER = "[tool(7) ->"
@@ -34,10 +35,10 @@ class Client:
 class Run:
     """One engine and its clients."""
 
-    def __init__(self, seed: int, index: int) -> None:
-        """Draw the engine and its clients; the same two numbers make the same run."""
+    def __init__(self, seed: int, index: int, layouts: Sequence[str] = LAYOUTS) -> None:
+        """Draw the engine and its clients; the same numbers and layouts make the same run."""
         self.rng = random.Random(f"{seed}/{index}")
-        self.world = MortalWorld(Machine.drawn(self.rng))
+        self.world = MortalWorld(Machine.drawn(self.rng, layouts))
         self.faults = Faults(self.world, self.rng)
         self.clients: dict[str, Client] = {}
         self.crowd = self.rng.choice([8, 24, 24, 40])
@@ -129,11 +130,15 @@ class Wedged(AssertionError):
     """Work stands still."""
 
 
-def run(seed: int, index: int, sessions: int | None = None) -> Outcome:
+def run(
+    seed: int, index: int, sessions: int | None = None, layouts: Sequence[str] = LAYOUTS
+) -> Outcome:
     """Make one run, and judge it; never raises but for Ctrl-C."""
-    began, made = time.perf_counter(), Run(seed, index)
+    began, made = time.perf_counter(), Run(seed, index, layouts)
     outcome = Outcome(runs=1)
     again = f"python -m benchmarks.campaign simulated --seed {seed} --only {index}"
+    if layouts != LAYOUTS:
+        again += f" --layouts {','.join(layouts)}"
 
     def defect(kind: str, seen: str) -> None:
         outcome.defects.append(Defect(kind, seen, again))
@@ -192,7 +197,8 @@ def _count_configuration(made: Run, outcome: Outcome) -> None:
     options = made.world.machine.options
     if options["host_blocks"] in (1, 3):
         outcome.faults["host buffer full (sessions)"] += outcome.sessions
-    if options["blocks"] < 25:
+    outcome.faults[f"layout {options['layout']} (sessions)"] += outcome.sessions
+    if made.world.machine.pool < TINY:
         outcome.faults["tiny pool (sessions)"] += outcome.sessions
     preempted = sum(one.get("kind") == "preemption" for one in made.world.records)
     if preempted:

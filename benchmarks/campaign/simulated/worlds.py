@@ -1,6 +1,6 @@
 """Worlds of the campaign: an engine's settings by seed, and an engine that can die."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -10,6 +10,7 @@ from caesura.intercept.calls.watch import WatchPlan
 from caesura.intercept.kv.handling import HANDLINGS
 from caesura.scheduler.policy.names import RANKINGS
 from caesura.scheduler.vllm.wire import REPLAYED_KEY
+from tests.scheduler.layouts import LAYOUTS, room
 from tests.scheduler.link import FakeLink, random_pace
 from tests.scheduler.whims import Whims
 from tests.scheduler.world import Session, SteppedClock, World, make_scheduler
@@ -17,6 +18,8 @@ from tests.scheduler.world import Session, SteppedClock, World, make_scheduler
 MODES = ((False, 0), (True, 0), (True, 1), (True, 3))
 LENGTH = 320
 """Tokens of the longest context; a pool of 20 blocks holds one such request alone."""
+TINY = 25
+"""Blocks of full attention under which a pool is tiny."""
 
 
 @dataclass
@@ -38,16 +41,21 @@ class Machine:
     asynchronous: bool
     depth: int
     options: dict[str, Any]
+    pool: int
+    """How many blocks the pool would have with full attention alone."""
+    second_runner: bool
+    """Whether it is vLLM's second model runner that the fake one stands in for."""
     whimsical: bool
     wall: WallClock = field(default_factory=WallClock)
 
     @classmethod
-    def drawn(cls, rng: Random) -> "Machine":
-        """Draw the settings of an engine."""
+    def drawn(cls, rng: Random, layouts: Sequence[str] = LAYOUTS) -> "Machine":
+        """Draw the settings of an engine, on one of these layouts of a KV cache."""
         asynchronous, depth = rng.choice(MODES)
         weights = {"a": 3.0} if rng.random() < 0.2 else {}
         options: dict[str, Any] = {
-            "blocks": rng.choice([21, 22, 24, 34, 60, 200]),
+            "layout": rng.choice(layouts),
+            "window": rng.choice([16, 40, 64]),
             "max_num_seqs": rng.choice([1, 2, 5, 16, 16]),
             "max_num_batched_tokens": rng.choice([32, 64, 512]),
             "max_model_len": LENGTH,
@@ -68,16 +76,19 @@ class Machine:
         }
         if rng.random() < 0.2:
             options["slo"] = "ttft=20,tpot=2"
-        if rng.random() < 0.08:
-            options["window"] = 64
-            options["host_blocks"] = None  # our connector leaves sliding windows alone
-        return cls(rng, asynchronous, depth, options, rng.random() < 0.3)
+        pool = rng.choice([21, 22, 24, 34, 60, 200])
+        options["blocks"] = room(
+            options["layout"], pool, options["prefix_caching"], options["drafts"], depth
+        )
+        second, whimsical = rng.random() < 0.5, rng.random() < 0.3
+        return cls(rng, asynchronous, depth, options, pool, second, whimsical)
 
     def scheduler(self, clock: SteppedClock) -> Any:
         """Start an engine's scheduler with these settings."""
         scheduler = make_scheduler(
             asynchronous=self.asynchronous, clock=clock, wall=self.wall, **self.options
         )
+        scheduler.use_v2_model_runner = self.second_runner
         if self.whimsical:
             scheduler.parts.manager.handling = Whims(self.rng)
         return scheduler

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,22 +12,39 @@ from benchmarks.campaign.simulated import run as simulated
 from benchmarks.campaign.simulated.worlds import MortalWorld
 from caesura.scheduler.vllm.engine.follow_ups import FollowUps
 from caesura.scheduler.vllm.engine.kv.manager import PausedKVManager
+from tests.scheduler.layouts import LAYOUTS
 from tests.scheduler.link import FakeLink
 from tests.scheduler.world import Session
 
-RUNS = [*range(8), *(pytest.param(index, marks=pytest.mark.slow) for index in range(8, 40))]
+FEW = ("window+full", "state+full", "state+window+full")
+FULL = ("full",)
+RUNS = [*range(6), *(pytest.param(index, marks=pytest.mark.slow) for index in range(6, 40))]
+LAID_OUT = [
+    pytest.param(layout, index, marks=[] if layout in FEW and index < 1 else [pytest.mark.slow])
+    for layout in LAYOUTS[1:]
+    for index in range(16)
+]
 
 
 @pytest.mark.parametrize("index", RUNS)
 def test_sessions_survive_faults(index: int) -> None:
-    outcome = simulated.run(7, index, sessions=80)
+    survive(index, FULL)
+
+
+@pytest.mark.parametrize(("layout", "index"), LAID_OUT)
+def test_sessions_survive_faults_on_every_layout(layout: str, index: int) -> None:
+    survive(index, (layout,))
+
+
+def survive(index: int, layouts: tuple[str, ...]) -> None:
+    outcome = simulated.run(7, index, sessions=80, layouts=layouts)
     assert outcome.sessions == 80
     assert sum(outcome.ends.values()) == 80
     assert not outcome.defects, outcome.defects[0].seen
 
 
 def kinds(runs: range) -> set[str]:
-    outcomes = [simulated.run(7, index, sessions=80) for index in runs]
+    outcomes = [simulated.run(7, index, sessions=80, layouts=FULL) for index in runs]
     return {defect.kind for outcome in outcomes for defect in outcome.defects}
 
 
@@ -99,10 +117,10 @@ def test_the_command_writes_reports_and_tells_by_its_exit_code(
 def test_ctrl_c_keeps_what_was_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, made = simulated.run, []
 
-    def interrupted(*args: int) -> object:
+    def interrupted(*args: Any, **given: Any) -> object:
         if made:
             raise KeyboardInterrupt
-        made.append(whole(*args, sessions=20))
+        made.append(whole(*args, sessions=20, **given))
         return made[0]
 
     monkeypatch.setattr(simulated, "run", interrupted)
