@@ -102,12 +102,7 @@ class Family:
 
     @property
     def alone(self) -> bool:
-        """Whether all layers share one group, so that blocks are released one by one."""
-        return len(self.groups) == 1
-
-    @property
-    def swapped(self) -> bool:
-        """Whether KV is copied to the host."""
+        """Whether one group has all tokens, so that blocks are released one by one."""
         return self.groups in (("full",), ("latent",))
 
     @property
@@ -286,7 +281,9 @@ def _cells(family: Family) -> list[str]:
     told = [
         kept,
         "by block" if family.alone else "all at once",
-        "yes" if family.swapped else "no",
+        "by block"
+        if family.alone
+        else ("all at once" if not family.recurrent else "all at once; not with drafts"),
         kept,
         "sync and async",
     ]

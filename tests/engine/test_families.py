@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer
+from vllm.distributed.kv_transfer import get_kv_transfer_group
 from vllm.sampling_params import StructuredOutputsParams
 from vllm.utils.math_utils import cdiv
 from vllm.v1.kv_cache_interface import UniformTypeKVCacheSpecs
@@ -24,6 +25,7 @@ from tests.scheduler.whims import Whims
 from .alike import AsyncChunkRecorder, ChunkRecorder, say_alike
 from .core import Core, streams_of_cpu
 from .families import FAMILIES, KINDS, VOCABULARY, WINDOW, Family, model_of, table
+from .swapping import SwapAll, swap_out
 
 pytestmark = pytest.mark.engine
 
@@ -77,9 +79,11 @@ def talk(core: Core, talks: Mapping[str, Talk]) -> None:
             one.ends.append(core.scheduler.ends[name])
             if turn:
                 one.resumes.append(core.reports[name]["resume"]["handling"])
-            if turn < pauses and one.handling != "preserve":
+            if turn < pauses and one.handling in ("discard", "evict"):
                 core.drop_kv(name)
         core.idle(2)  # the step ahead ends, so that nothing is in use any more
+        if turn < pauses and "swap" in {one.handling for one in talks.values()}:
+            swap_out(core, get_kv_transfer_group()._worker._copier)
         if turn < pauses and "evict" in {one.handling for one in talks.values()}:
             assert core.scheduler.reset_prefix_cache()
     assert core.scheduler.requests == {}
@@ -181,7 +185,8 @@ def test_the_table_of_the_docs_is_that_of_the_families() -> None:
 
 def test_an_engine_is_as_the_docs_tell(engine: Engine) -> None:
     scheduler, family = engine.core.scheduler, engine.family
-    assert (scheduler.connector.planner is not None) is family.swapped
+    assert scheduler.connector.planner is not None
+    assert scheduler.connector.planner.works
     assert engine.keeps
     if engine.core.config.cache_config.enable_prefix_caching or not family.alone:
         assert scheduler.parts.follow_ups.enabled is engine.keeps
@@ -270,6 +275,21 @@ def test_many_pauses_change_no_token(engine: Engine, handling: str) -> None:
     talk(engine.core, talks)
     expected = "preserve" if handling == "preserve" and engine.keeps else "discard"
     assert {how for one in talks.values() for how in one.resumes} == {expected}
+    assert differing(engine.core, engine.family.dtype, talks) == []
+
+
+@pytest.mark.usefixtures("steady")
+@pytest.mark.slow
+def test_swapped_kv_changes_no_token(engine: Engine) -> None:
+    """All of the cache on the device is wiped while the sessions are on the host."""
+    manager = engine.core.scheduler.parts.manager
+    usual, manager.handling = manager.handling, SwapAll()
+    talks = {f"swapped-{seed}": draw(seed, "swap", 2) for seed in range(30, 33)}
+    try:
+        talk(engine.core, talks)
+    finally:
+        manager.handling = usual
+    assert {how for one in talks.values() for how in one.resumes} == {"swap"}
     assert differing(engine.core, engine.family.dtype, talks) == []
 
 

@@ -7,7 +7,7 @@ just the tokens before.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 import torch
@@ -148,6 +148,10 @@ def over_layouts(make: Callable[..., Any]) -> list[Any]:
     ]
 
 
+Content: TypeAlias = dict[int, int] | tuple[int, int, int]
+"""What is in a block: KV by offset, or a state."""
+
+
 @dataclass
 class Memory:
     """The KV memory of a device, by block and offset; a block may hold a state instead.
@@ -164,6 +168,21 @@ class Memory:
         """Lose everything."""
         self.slots.clear()
         self.states.clear()
+
+    def read(self, block: int) -> Content:
+        """Return what is in a block: by offset, or a state."""
+        if block in self.states:
+            return self.states[block]
+        kept = {at: self.slots.get((block, at)) for at in range(self.block_size)}
+        return {at: content for at, content in kept.items() if content is not None}
+
+    def write(self, block: int, content: Content) -> None:
+        """Let a block hold just that."""
+        self.overwrite(block)
+        if isinstance(content, tuple):
+            self.states[block] = content
+        else:
+            self.slots.update({(block, at): one for at, one in content.items()})
 
     def overwrite(self, block: int) -> None:
         """Lose what is in a block."""

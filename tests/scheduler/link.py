@@ -2,14 +2,14 @@
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from vllm.v1.outputs import KVConnectorOutput
 
 from caesura.scheduler.vllm.engine.swap.messages import Load, Save, SwapOrders, SwapReport
 
-Slot = tuple[int, int]
+from .layouts import Content, Memory
 
 
 @dataclass
@@ -20,13 +20,12 @@ class FakeLink:
     leaves out what a load should copy, for the control that must notice.
     """
 
-    memory: MutableMapping[Slot, int]
-    block_size: int
+    memory: Memory
     pace: Callable[[], int] = lambda: 1000
     fails: Callable[[], bool] = lambda: False
     refuses: Callable[[Load | Save], bool] = lambda order: False
     corrupts: bool = False
-    host: dict[Slot, int] = field(default_factory=dict)
+    host: dict[int, Content] = field(default_factory=dict)
     loaded: int = 0
     saved: int = 0
     failures: int = 0
@@ -82,15 +81,12 @@ class FakeLink:
     def _copy_out(self, order: Save) -> None:
         for block, slot in zip(order.blocks, order.slots, strict=True):
             self.saved += 1
-            for offset in range(self.block_size):
-                self.host[slot, offset] = self.memory[block, offset]
+            self.host[slot] = self.memory.read(block)
 
     def _copy_in(self, order: Load) -> None:
         for block, slot in zip(order.blocks, order.slots, strict=True):
             self.loaded += 1
-            for offset in range(self.block_size):
-                content = self.host[slot, offset]
-                self.memory[block, offset] = 0 if self.corrupts else content
+            self.memory.write(block, {} if self.corrupts else self.host[slot])
 
 
 def random_pace(rng: random.Random) -> Callable[[], int]:

@@ -1,12 +1,18 @@
 """Where the bytes of a block lie: every layout of vLLM's, and what cannot be mapped."""
 
 import logging
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from vllm.v1.core.kv_cache_utils import get_kv_cache_config_from_groups
 from vllm.v1.kv_cache_interface import (
+    CrossAttentionSpec,
     KVCacheConfig,
     KVCacheGroupSpec,
+    MambaSpec,
     SlidingWindowSpec,
     UniformTypeKVCacheSpecs,
 )
@@ -69,6 +75,64 @@ def test_blocks_go_out_and_come_back_in_every_layout(
     worker.shutdown()
 
 
+SHAPE = {"block_size": 32, "num_kv_heads": 4, "head_size": 8, "dtype": torch.bfloat16}
+WINDOW = SlidingWindowSpec(**SHAPE, sliding_window=64)
+STATE = MambaSpec(
+    block_size=4096,
+    shapes=((10, 12), (7, 9)),
+    dtypes=(torch.float32, torch.bfloat16),
+    page_size_padded=SPEC.page_size_bytes,
+    mamba_cache_mode="none",
+)
+
+
+def planned(layout: KVCacheLayout, *groups: KVCacheGroupSpec) -> KVCacheConfig:
+    """Return vLLM's own plan of a cache with these groups."""
+    cache: Any = SimpleNamespace(
+        get_resolved_kv_cache_layout=lambda: layout,
+        prefix_cache_retention_interval=None,
+        num_gpu_blocks_override=None,
+    )
+    attention = SimpleNamespace(hisparse_config=None)
+    config: Any = SimpleNamespace(cache_config=cache, attention_config=attention)
+    return get_kv_cache_config_from_groups(config, [*groups], 3 * BLOCKS * SPEC.page_size_bytes)
+
+
+@pytest.mark.parametrize("layout", KVCacheLayout)
+def test_groups_overlay_each_other_and_a_block_is_copied_whichever_has_it(
+    layout: KVCacheLayout,
+) -> None:
+    groups = [
+        KVCacheGroupSpec(["layers.0.full", "layers.3.full", "layers.6.full"], SPEC),
+        KVCacheGroupSpec(["layers.1.window", "layers.4.window"], WINDOW),
+        KVCacheGroupSpec(["layers.2.state", "layers.5.state", "layers.7.state"], STATE),
+    ]
+    config = planned(layout, *groups)
+    assert config.num_blocks == BLOCKS
+    caches = allocate_kv_cache(config, torch.device("cpu"), layout)
+    whole = caches["layers.0.full"].untyped_storage()
+    raw = torch.empty(0, dtype=torch.uint8).set_(whole)
+    raw.copy_(torch.randint(0, 256, raw.shape, dtype=torch.uint8))
+    if not (layout.is_block_compact or layout.is_block_outermost):
+        with pytest.raises(SwapUnavailable, match="not dense"):
+            find_layers(caches, config)
+        return
+    worker = make_worker(caches, config=config)
+    assert block_bytes(config) == 3 * SPEC.page_size_bytes
+
+    def blocks(index: int) -> list[torch.Tensor]:
+        return [cache[index].clone() for cache in caches.values()]
+
+    expected = {index: blocks(index) for index in range(BLOCKS)}
+    step(worker, Save(1, [3, 8], [5, 0]), forward=False)
+    step(worker, later("a", [2, 11], [5, 0]))
+    step(worker, forward=False)
+    expected[2], expected[11] = expected[3], expected[8]
+    for index, one in expected.items():
+        torch.testing.assert_close(blocks(index), one, rtol=0, atol=0, equal_nan=True)
+    worker.shutdown()
+
+
 def test_keys_and_values_apart() -> None:
     caches = {name: torch.randn(2, BLOCKS, 32, 4, 8, dtype=torch.bfloat16) for name in NAMES}
     worker = make_worker(caches)
@@ -95,18 +159,24 @@ def test_both_sides_agree_on_the_slots() -> None:
     )
     mixed = UniformTypeKVCacheSpecs(block_size=32, kv_cache_specs=dict.fromkeys(NAMES, SPEC))
     assert host_slots(make_config(spec=mixed), HOST_BYTES) == SLOTS
-    planned = KVCacheConfig(BLOCKS, [], [KVCacheGroupSpec(NAMES, SPEC)])
-    assert host_slots(planned, HOST_BYTES) == SLOTS
+    unallocated = KVCacheConfig(BLOCKS, [], [KVCacheGroupSpec(NAMES, SPEC)])
+    assert host_slots(unallocated, HOST_BYTES) == SLOTS
     assert host_slots(CONFIG, 0) == 0
-    assert host_slots(make_config(groups=2), HOST_BYTES) == 0
+    assert host_slots(make_config(groups=2), HOST_BYTES) == SLOTS
+    assert host_slots(make_config(spec=CROSS), HOST_BYTES) == 0
 
 
-WINDOW = SlidingWindowSpec(
-    block_size=32, num_kv_heads=4, head_size=8, dtype=torch.bfloat16, sliding_window=64
+CROSS = CrossAttentionSpec(**SHAPE)
+ALL_STATES = replace(STATE, mamba_cache_mode="all")
+APART = KVCacheConfig(
+    BLOCKS,
+    CONFIG.kv_cache_tensors,
+    [KVCacheGroupSpec(NAMES[:2], SPEC), KVCacheGroupSpec(NAMES[2:], WINDOW)],
 )
 BAD = {
-    "groups": (make_config(groups=2), lambda caches: caches),
-    "window": (make_config(spec=WINDOW), lambda caches: caches),
+    "unknown": (make_config(spec=CROSS), lambda caches: caches),
+    "all states": (make_config(spec=ALL_STATES), lambda caches: caches),
+    "apart": (APART, lambda caches: {name: cache.clone() for name, cache in caches.items()}),
     "states": (CONFIG, lambda caches: caches | {NAMES[0]: [torch.zeros(1)]}),
     "missing": (CONFIG, lambda caches: {NAMES[0]: caches[NAMES[0]]}),
     "shape": (CONFIG, lambda caches: caches | {NAMES[0]: torch.zeros(BLOCKS + 1, 4)}),

@@ -226,7 +226,7 @@ class World:
         self._clock = clock if isinstance(clock, SteppedClock) else SteppedClock()
         self._view: dict[str, dict[str, Any]] = {}
         self._in_flight: deque[tuple[Any, ModelRunnerOutput]] = deque()
-        self.link = FakeLink(self._memory.slots, self.block_size)
+        self.link = FakeLink(self._memory)
         self.records: list[dict[str, Any]] = []
         self.last: Any = None
         """What the last step was made of."""

@@ -124,6 +124,8 @@ class StepAdmission:
         planner = self._planner
         if planner is None or not planner.loads_pay:
             return False
+        if not self.port.layout.plain:
+            return planner.loads.match_whole(request.request_id, computed)[1]
         keys = keys_of(request, (request.num_tokens - 1) // planner.loads.block_size)
         return planner.loads.takes_steps(keys, computed)
 

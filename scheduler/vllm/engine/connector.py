@@ -26,7 +26,8 @@ from vllm.v1.kv_cache_interface import KVCacheConfig
 
 from caesura.scheduler.vllm.engine.export.exporter import RecordExporter, RecordStats
 from caesura.scheduler.vllm.engine.port import Blocks
-from caesura.scheduler.vllm.engine.port.layout import unknown_in
+from caesura.scheduler.vllm.engine.port.blocks import attention_tokens
+from caesura.scheduler.vllm.engine.port.layout import is_plain
 from caesura.scheduler.vllm.engine.swap.host import HostStore, keys_of
 from caesura.scheduler.vllm.engine.swap.messages import SwapOrders, SwapReport, WorkerMemory
 from caesura.scheduler.vllm.engine.swap.planner import SwapPlanner
@@ -71,6 +72,7 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
         parts = parallel.decode_context_parallel_size * parallel.prefill_context_parallel_size
         self.planner: SwapPlanner | None = None
         self._worker: SwapWorker | None = None
+        self._whole = not is_plain(kv_cache_config)
         self.outbox: list[dict[str, Any]] = []
         """Records that the engine sends with its next statistics."""
         obstacle = why_not_swapped(kv_cache_config, parts)
@@ -86,7 +88,9 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
             in_step = in_step and vllm_config.max_concurrent_batches == 1
             self.planner = SwapPlanner(
                 HostStore(slots),
-                block_size=kv_cache_config.kv_cache_groups[0].kv_cache_spec.block_size,
+                block_size=attention_tokens(
+                    kv_cache_config, kv_cache_config.kv_cache_groups[0].kv_cache_spec.block_size
+                ),
                 block_bytes=block_bytes(kv_cache_config),
                 workers=workers,
                 in_step=in_step,
@@ -134,6 +138,8 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
         """Return how many tokens after the computed ones are on the host, and if asynchronous."""
         if self.planner is None or not self.planner.store.used or not self.planner.loads_pay:
             return 0, False
+        if self._whole:
+            return self.planner.loads.match_whole(request.request_id, num_computed_tokens)
         # The last token is always computed, since its logits yield the next token.
         full = (request.num_tokens - 1) // self.planner.loads.block_size
         keys = keys_of(request, full)
@@ -143,9 +149,18 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
         self, request: "Request", blocks: Any, num_external_tokens: int
     ) -> None:
         """Start the load into the blocks that were allocated for it."""
-        if self.planner is not None:
-            ids = blocks.get_block_ids()[0] if num_external_tokens else ()
-            self.planner.loads.allocated(request.request_id, ids, num_external_tokens)
+        if self.planner is None:
+            return
+        loads, name = self.planner.loads, request.request_id
+        if self._whole:
+            loads.allocated_whole(name, blocks.blocks, num_external_tokens)
+            return
+        ids = blocks.get_block_ids()[0] if num_external_tokens else ()
+        loads.allocated(name, ids, num_external_tokens)
+
+    def get_loaded_kv_cache_group_ids(self, request: "Request") -> tuple[int, ...]:
+        """Return all groups: a load fills blocks of each, which must not be zeroed meanwhile."""
+        return tuple(range(len(self._kv_cache_config.kv_cache_groups)))
 
     def build_connector_meta(self, scheduler_output: "SchedulerOutput") -> KVConnectorMetadata:
         """Return the copies that the workers make in this step."""
@@ -293,8 +308,6 @@ def why_not_swapped(config: KVCacheConfig, parts: int = 1) -> str:
     """
     if parts > 1:
         return f"context parallelism divides the tokens of a block into {parts} parts"
-    if unknown := unknown_in(config):
-        return unknown
     try:
         block_bytes(config)
     except SwapUnavailable as reason:

@@ -134,7 +134,7 @@ class FollowUps:
                 if blocks:
                     kv.detached = blocks
                     self._paused_kvs.blocks.reference(kv)
-        if kv.detached or kv.kept_as is not None:
+        if kv.detached or kv.kept_as is not None or (self.enabled and kv.swapped):
             self._paused_kvs.retain(kv)
             self._list(kv)
 
@@ -174,8 +174,11 @@ class FollowUps:
             if kv.follow_up is not None or not _follows(request, kv):
                 continue
             kv.follow_up = request.request_id
-            if kv.kept_as is not None and self._extends(request, kv):
-                self._paused_kvs.adopt(kv, request)
+            if self._whole and self._extends(request, kv):
+                if kv.kept_as is not None:
+                    self._paused_kvs.adopt(kv, request)
+                else:
+                    self._manager.offer(kv, request)
             return kv
         return None
 

@@ -81,7 +81,7 @@ class Pauses:
         for request in self._spoilt:
             kv = self._paused_kvs.get(request.request_id)
             if kv is not None:
-                self._manager.drop(kv, self._clock(), self._port.layout.discards_as)
+                self._manager.spoil(kv, self._clock(), self._port.layout.discards_as)
             elif self._port.request(request.request_id) is request:
                 self._port.detach(request, None)
         self._spoilt.clear()
@@ -140,9 +140,9 @@ class Pauses:
             return
         self._served.give_slot_back(served)
         last = session.num_tokens - 1
-        if pause.held and pause.frontier_tokens > last and not repeats_last_token(session, update):
+        if pause.frontier_tokens > last and not repeats_last_token(session, update):
             self._say(session, OF_CHUNK)
-            self._manager.drop(self._paused_kvs[session.request_id], self._clock(), RECURRENT)
+            self._manager.spoil(self._paused_kvs[session.request_id], self._clock(), RECURRENT)
         frontier = None if pause.held else min(pause.frontier_tokens, last)
         self._port.before_chunk(session, frontier)
 

@@ -30,7 +30,7 @@ from caesura.scheduler.vllm.engine.port import Block, EngineState
 from caesura.scheduler.vllm.engine.sessions.recorder import Recorder
 from caesura.scheduler.vllm.engine.sessions.served import PausedKV, Release, SessionState
 from caesura.scheduler.vllm.engine.sessions.sessions import Sessions
-from caesura.scheduler.vllm.engine.swap.host import Key, keys_of
+from caesura.scheduler.vllm.engine.swap.host import Key, Whole, keys_of, whole_of
 from caesura.scheduler.vllm.engine.swap.planner import SwapPlanner
 
 logger = logging.getLogger(__name__)
@@ -98,15 +98,17 @@ class Offload:
         return found
 
     def _wish(self, kv: PausedKV, most: int) -> int:
-        """Request copies of up to `most` full blocks, and return their number.
+        """Request copies of up to `most` blocks, and return their number.
 
-        The last blocks go first, since they are released first.
+        The last blocks go first, since they are released first. KV that is copied as a whole is
+        not begun if the host has no room for all of it.
         """
-        if not can_lose(kv):
+        store = self._planner.store
+        if not can_lose(kv) or (kv.whole is not None and kv.uncopied > store.available):
             return 0
-        store, blocks = self._planner.store, self._paused_kvs.blocks.of(kv)
+        blocks = self._paused_kvs.blocks.to_copy(kv)
         wanted: list[tuple[Block, Key]] = []
-        for index in range(min(len(blocks), len(kv.keys)) - 1, -1, -1):
+        for index in range(len(blocks) - 1, -1, -1):
             if len(wanted) >= most:
                 break
             if not store.known(kv.keys[index]):
@@ -206,6 +208,7 @@ class PausedKVManager:
         self.views = PolicyViews(port, paused_kvs, costs, planner, settings.min_link_share)
         self.paused_kvs = paused_kvs
         self._owner: dict[Key, PausedKV] = {}
+        self._wholes = 0
         self._decisions: list[Decision] = []
         self._copying: Offload | None = None
         self._expire_at = 0.0
@@ -238,6 +241,7 @@ class PausedKVManager:
         session: SessionState,
     ) -> PausedKV:
         """Return a new entry for a request's KV of `tokens` tokens."""
+        whole = self._whole_of(request, tokens)
         kv = PausedKV(
             key=request.request_id,
             request=request,
@@ -247,14 +251,32 @@ class PausedKVManager:
             tool=tool,
             ends_next=self._sessions.ends_next(session),
             durations=self._sessions.durations(tool, session),
-            keys=keys_of(request, tokens // self._port.hash_tokens),
+            keys=whole.keys if whole else keys_of(request, tokens // self._port.hash_tokens),
             context_tokens=tokens,
+            whole=whole,
         )
         self.paused_kvs.add(kv)
         if self.planner is not None:
             self.planner.store.want(kv.keys)
             self._owner.update(dict.fromkeys(kv.keys, kv))
+            if whole is not None:
+                self.planner.loads.offers[kv.key] = whole
         return kv
+
+    def _whole_of(self, request: Request, tokens: int) -> Whole | None:
+        """Return what is copied of a request's KV as a whole; None for single blocks."""
+        port = self._port
+        if self.planner is None or port.layout.plain:
+            return None
+        self._wholes += 1
+        places = port.places_of(request, tokens)
+        return whole_of(request, tokens, places, port.hash_tokens, self._wholes)
+
+    def offer(self, kv: PausedKV, follow_up: Request) -> None:
+        """Let a follow-up that goes on where KV ends load it, if it is on the host."""
+        self.paused_kvs.freshen(kv)
+        if self.planner is not None and kv.whole is not None and kv.swapped:
+            self.planner.loads.offers[follow_up.request_id] = kv.whole
 
     def note(self, kv: PausedKV, now: float) -> None:
         """Record the state at the begin of a pause."""
@@ -304,7 +326,9 @@ class PausedKVManager:
                 if self._owner.get(key) is kv:
                     del self._owner[key]
             self.planner.store.unwant(kv.keys)
-        kv.keys, kv.stale = [], True
+            if kv.whole is not None:
+                self.planner.loads.withdraw(kv.whole, kv.key, kv.follow_up)
+        kv.keys, kv.whole, kv.stale = [], None, True
 
     def forget_copies(self, request: Request) -> None:
         """Drop the copies of a request that has ended, if no other request can use them."""
@@ -351,18 +375,19 @@ class PausedKVManager:
 
     def _apply(self, decision: Decision, now: float) -> None:
         kv, action = self.paused_kvs[decision.key], decision.action
-        if action == "swap" and not (kv.keys and self._host_has_room()):
+        if action == "swap" and not (kv.keys and self._host_has_room(kv)):
             action = "discard"
         if action == "discard":
             self.release(kv, kv.resident, now, "decided")
         elif action == "swap":
             self.release(kv, self.views.free_to_release(kv), now, "decided")
 
-    def _host_has_room(self) -> bool:
+    def _host_has_room(self, kv: PausedKV) -> bool:
         planner = self.planner
         if planner is None or not planner.works:
             return False
-        return planner.store.available > 0 or planner.busy
+        needed = 1 if kv.whole is None else kv.uncopied
+        return planner.store.available >= needed or planner.busy
 
     def copies(self, now: float) -> None:
         """Request the step's copies, after the requests' blocks are allocated."""
@@ -424,12 +449,24 @@ class PausedKVManager:
         """Release `blocks` blocks from the back of paused KV; return how many became free."""
         if blocks <= 0 or not can_lose(kv):
             return 0
-        how, priced = "swap" if kv.covered else "discard", self._priced(kv, now)
+        copied = kv.covered if self.views.findable else kv.covered == len(kv.keys) > 0
+        priced = self._priced(kv, now)
         freed = self.paused_kvs.release(kv, blocks)
+        how = "swap" if copied else "discard"
         kv.releases.append(Release(now, how, freed, why, priced))
+        self._released(kv, now)
+        return freed
+
+    def _released(self, kv: PausedKV, now: float) -> None:
+        """Give up the copies of KV that cannot be loaded, and close KV that is of no more use."""
+        if kv.whole is not None and self.planner is not None:
+            if kv.swapped:
+                if kv.follow_up is not None:
+                    self.planner.loads.offers[kv.follow_up] = kv.whole
+                return
+            self._disown(kv)
         if kv.pause is None and not kv.detached:
             self.close(kv, now)
-        return freed
 
     def _priced(self, kv: PausedKV, now: float) -> Prices | None:
         """Return the waste of each alternative from now on, or None where records are off."""
@@ -445,8 +482,14 @@ class PausedKVManager:
         priced = self._priced(kv, now)
         freed = self.paused_kvs.release(kv, 1 << 30)
         kv.releases.append(Release(now, "discard", freed, why, priced))
-        if kv.pause is None:
-            self.close(kv, now)
+        self._released(kv, now)
+
+    def spoil(self, kv: PausedKV, now: float, why: str) -> None:
+        """Drop KV that is not that of its request's tokens, and its copies."""
+        self.drop(kv, now, why)
+        if kv.key in self.paused_kvs:
+            self._disown(kv)
+            self.paused_kvs.freshen(kv)
 
     def drop_all(self, now: float) -> None:
         """Release all blocks of all paused KV."""

@@ -48,22 +48,36 @@ class PausedBlocks:
             return ()
         return self._port.blocks_of(kv.key)
 
+    def to_copy(self, kv: PausedKV) -> Sequence[Block]:
+        """Return the resident blocks that the keys of KV identify, from the first to the last."""
+        if kv.whole is None:
+            return self.of(kv)[: len(kv.keys)]
+        if not self.of(kv):
+            return ()
+        holder = kv.key if kv.adopter is None else kv.adopter.request_id
+        rows = self._port.rows_of(kv.kept_as or holder)
+        return [rows[place.group][place.ordinal] for place in kv.whole.places]
+
     def apart(self, kv: PausedKV) -> Sequence[Block]:
         """Return the resident blocks that no request holds."""
         return kv.detached or (self._port.blocks_of(kv.kept_as) if kv.kept_as is not None else ())
 
     def tokens_of(self, kv: PausedKV) -> tuple[int, int]:
         """Return the tokens whose KV is resident, and on the host only, of KV that lost blocks."""
+        if kv.whole is not None:
+            return 0, kv.whole.tokens if kv.hosted_only else 0
         size = self._port.attention_tokens
         return len(kv.detached or ()) * size, kv.hosted_only * size
 
     def count(self, kv: PausedKV) -> None:
         """Count the resident and the copied blocks again."""
         blocks, store = self.of(kv), self._store
-        kv.present, full = len(blocks), min(len(blocks), len(kv.keys))
+        kv.present = len(blocks)
+        full = min(len(blocks), len(kv.keys))
         kv.resident = owned_alone(blocks)
         in_place = kv.detached is None and kv.present > 0
-        kv.partial = self._port.sizes.partly_filled(kv.context_tokens) if in_place else 0
+        partly = in_place and kv.whole is None
+        kv.partial = self._port.sizes.partly_filled(kv.context_tokens) if partly else 0
         # A request that has just finished may hold the blocks until the steps in flight end.
         kv.stale = kv.pause is None and bool(self._port.blocks_given_back())
         kv.copied = kv.covered = 0
@@ -77,7 +91,10 @@ class PausedBlocks:
         kv.copied = sum(has_copy)
         kv.uncopied = sum(not store.known(key) for key in kv.keys[:full])
         gap = next((i for i in range(full, len(has_copy)) if not has_copy[i]), len(has_copy))
-        kv.missing = len(has_copy) - gap
+        if self._port.layout.plain:
+            kv.missing = len(has_copy) - gap
+        elif kv.swapped:
+            kv.missing = 0
         while kv.covered < full and has_copy[full - 1 - kv.covered]:
             kv.covered += 1
 

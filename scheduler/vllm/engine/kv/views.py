@@ -51,9 +51,10 @@ class PolicyViews:
         """Return the view of one paused KV."""
         elapsed = max(0.0, now - kv.since)
         uncopied, recomputed = kv.uncopied, None
-        if not self._port.layout.plain:  # states and windows have no keys of their own
-            uncopied = max(uncopied, kv.resident - kv.copied)
+        if not self._port.layout.plain:
             recomputed = self._recomputed(kv)
+            if kv.whole is None:  # without a host, states and windows have no keys of their own
+                uncopied = max(uncopied, kv.resident - kv.copied)
         return PausedKVView(
             key=kv.key,
             tool=kv.tool,

@@ -8,12 +8,21 @@ the engine's process use the port.
 from vllm import __version_tuple__ as vllm_version
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from caesura.scheduler.vllm.engine.port.blocks import Block, Blocks
+from caesura.scheduler.vllm.engine.port.blocks import Block, Blocks, Place
 from caesura.scheduler.vllm.engine.port.engine_state import EngineState, Queue, StepWork, Stop
 from caesura.scheduler.vllm.engine.port.v032 import EngineState032
 from caesura.scheduler.vllm.engine.port.v033 import EngineState033
 
-__all__ = ["Block", "Blocks", "EngineState", "Queue", "StepWork", "Stop", "engine_state_of"]
+__all__ = [
+    "Block",
+    "Blocks",
+    "EngineState",
+    "Place",
+    "Queue",
+    "StepWork",
+    "Stop",
+    "engine_state_of",
+]
 
 
 def engine_state_of(scheduler: Scheduler) -> EngineState:

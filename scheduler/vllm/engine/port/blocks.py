@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from vllm.utils.math_utils import cdiv
 from vllm.v1.core.block_pool import BlockPool
@@ -24,6 +24,18 @@ from caesura.intercept.kv.views import Groups
 
 Block: TypeAlias = KVCacheBlock
 """One block on the device. Code outside this folder only passes it on."""
+
+
+class Place(NamedTuple):
+    """Where a request has a block: the index of its group, and its ordinal in the group's row.
+
+    The block holds what the group keeps of the request's tokens up to `end`, but for what earlier
+    blocks of the row hold.
+    """
+
+    group: int
+    ordinal: int
+    end: int
 
 
 class Blocks:
@@ -185,3 +197,24 @@ def checkpoints_kept(managers: Iterable[SingleTypeKVCacheManager]) -> Iterator[N
         for notes, before in kept:
             notes.clear()
             notes.update(before)
+
+
+def places_of(
+    managers: Sequence[SingleTypeKVCacheManager],
+    rows: Sequence[Sequence[Block]],
+    tokens: int,
+) -> list[Place]:
+    """Return the places of all blocks that a request needs to go on behind `tokens` tokens.
+
+    A window needs those that it reaches, and a recurrent group the one with its state. `rows` are
+    the request's blocks by group. The list is empty if the request lacks one of them.
+    """
+    places: list[Place] = []
+    for group, (manager, row) in enumerate(zip(managers, rows, strict=True)):
+        size = manager.block_size
+        first = max(0, manager.get_num_skipped_tokens(tokens)) // size
+        for ordinal in range(first, -(-tokens // size)):
+            if ordinal >= len(row) or row[ordinal].is_null:
+                return []
+            places.append(Place(group, ordinal, min((ordinal + 1) * size, tokens)))
+    return places

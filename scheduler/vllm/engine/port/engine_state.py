@@ -9,7 +9,13 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
 from caesura.intercept.kv.views import Groups
-from caesura.scheduler.vllm.engine.port.blocks import Block, Blocks, BlockSizes, PrefixCache
+from caesura.scheduler.vllm.engine.port.blocks import (
+    Block,
+    Blocks,
+    BlockSizes,
+    Place,
+    PrefixCache,
+)
 from caesura.scheduler.vllm.engine.port.layout import Layout
 
 Queue = Iterable[Request]
@@ -247,6 +253,17 @@ class EngineState(Protocol):
 
     def blocks_of(self, request_id: str) -> Sequence[Block]:
         """Return the blocks that a request holds, in order, group after group."""
+        ...
+
+    def rows_of(self, request_id: str) -> Sequence[Sequence[Block]]:
+        """Return the blocks that a request holds, by group."""
+        ...
+
+    def places_of(self, request: Request, tokens: int) -> Sequence[Place]:
+        """Return where a request has what it needs to go on behind `tokens` tokens.
+
+        Without one of these blocks, none is returned.
+        """
         ...
 
     def block_count(self, request_id: str) -> int:

@@ -19,6 +19,7 @@ from vllm.v1.kv_cache_interface import (
     MLAAttentionSpec,
     SlidingWindowMLASpec,
     SlidingWindowSpec,
+    is_full_attention_spec,
     iter_layer_specs,
 )
 
@@ -52,6 +53,8 @@ class Layout:
     """
 
     groups: int
+    full: bool
+    """Whether all layers have full attention, of a known kind."""
     recurrent: bool
     """Whether a layer keeps one state of all tokens, or may do so unknown to us."""
     unknown: str
@@ -63,8 +66,8 @@ class Layout:
 
     @property
     def plain(self) -> bool:
-        """Whether each token has its place in one known group, and there is no recurrent state."""
-        return self.groups == 1 and not self.recurrent
+        """Whether each token has its place in one group of full attention."""
+        return self.groups == 1 and self.full
 
     @property
     def findable(self) -> bool:
@@ -88,7 +91,9 @@ class Layout:
         """Return why a request keeps all of its blocks or none."""
         if self.plain:
             return "" if self.cached else "prefix caching is off"
-        return "it has recurrent state" if self.recurrent else f"it has {self.groups} groups"
+        if self.recurrent:
+            return "it has recurrent state"
+        return f"it has {self.groups} groups" if self.groups > 1 else "its layers see a part only"
 
     @property
     def no_follow_ups(self) -> str:
@@ -103,11 +108,18 @@ def layout_of(config: KVCacheConfig, cache: CacheConfig, drafts: int) -> Layout:
     unknown, recurrent = unknown_in(config), has_recurrent_state(config)
     return Layout(
         groups=len(config.kv_cache_groups),
+        full=all(kind_of(spec) in ("full", "latent") for spec in _specs_in(config)),
         recurrent=recurrent or bool(unknown),
         unknown=unknown,
         spoilt=_why_spoilt(cache, drafts) if recurrent else "",
         cached=bool(cache.enable_prefix_caching),
     )
+
+
+def is_plain(config: KVCacheConfig) -> bool:
+    """Return whether each token has its place in one group of full attention."""
+    groups = config.kv_cache_groups
+    return len(groups) == 1 and is_full_attention_spec(groups[0].kv_cache_spec)
 
 
 def _why_spoilt(cache: CacheConfig, drafts: int) -> str:

@@ -14,11 +14,13 @@ from caesura.scheduler.vllm.engine.port.blocks import (
     Block,
     Blocks,
     BlockSizes,
+    Place,
     PrefixCache,
     attention_tokens,
     checkpoints_kept,
     groups_of,
     owned_alone,
+    places_of,
 )
 from caesura.scheduler.vllm.engine.port.engine_state import (
     OF_CHUNK,
@@ -340,6 +342,14 @@ class EngineState032(EngineState):
         groups: Sequence[Sequence[Block]] = self._manager.get_blocks(request_id).blocks
         return groups[0] if len(groups) == 1 else [block for group in groups for block in group]
 
+    def rows_of(self, request_id: str) -> Sequence[Sequence[Block]]:
+        rows: Sequence[Sequence[Block]] = self._manager.get_blocks(request_id).blocks
+        return rows
+
+    def places_of(self, request: Request, tokens: int) -> Sequence[Place]:
+        managers = self._manager.coordinator.single_type_managers
+        return places_of(managers, self.rows_of(request.request_id), tokens)
+
     def block_count(self, request_id: str) -> int:
         groups = self._manager.get_blocks(request_id).blocks
         if self._has_gaps:
@@ -441,7 +451,7 @@ class EngineState032(EngineState):
         if keep is None:
             scheduler._free_request_blocks(request)
         else:
-            blocks = self._take_blocks(request)
+            blocks = list(self._manager.pop_blocks_for_free(request))
             kept, rest = blocks[:keep], blocks[keep:]
             freed = owned_alone(rest)
             if rest:
@@ -454,10 +464,6 @@ class EngineState032(EngineState):
             scheduler.kv_holding_waiting.remove_request(request)
             scheduler.waiting.prepend_request(request)
         return kept, freed
-
-    def _take_blocks(self, request: Request) -> list[Block]:
-        """Remove and return all blocks of a request, in order; null blocks fill the gaps."""
-        return list(self._manager.pop_blocks_for_free(request))
 
     def give_back(self, request: Request | None, blocks: Sequence[Block]) -> None:
         scheduler = self._scheduler

@@ -3,7 +3,6 @@
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request
 
-from caesura.scheduler.vllm.engine.port.blocks import Block
 from caesura.scheduler.vllm.engine.port.v032 import EngineState032
 
 
@@ -24,9 +23,3 @@ class EngineState033(EngineState032):
         for request in self._to_park:
             super().park(request)
         self._to_park.clear()
-
-    def _take_blocks(self, request: Request) -> list[Block]:
-        # vLLM leaves out the null blocks at the front, whose tokens a sliding window has passed.
-        places = len(self.blocks_of(request.request_id))
-        blocks = super()._take_blocks(request)
-        return [self._manager.block_pool.null_block] * (places - len(blocks)) + blocks

@@ -26,7 +26,7 @@ from caesura.scheduler.vllm.engine.port import Block
 from caesura.scheduler.vllm.engine.port.blocks import Checkpoint
 from caesura.scheduler.vllm.engine.port.grammars import TurnGrammars
 from caesura.scheduler.vllm.engine.port.requests import is_loading
-from caesura.scheduler.vllm.engine.swap.host import Key
+from caesura.scheduler.vllm.engine.swap.host import Key, Whole
 
 Clock = Callable[[], float]
 """Returns seconds of a clock that never goes backwards."""
@@ -186,7 +186,8 @@ class PausedKV:
 
     A paused request at first keeps its blocks in vLLM, so it resumes without any computation. The
     KV of a request that finished with a call is kept until its follow-up arrives.
-    `keys` identify the content of its full blocks. `detached` are the front blocks referenced here;
+    `keys` identify the content of its full blocks; of the blocks in `whole`, where it is copied as
+    a whole. `detached` are the front blocks referenced here;
     it is None while the request itself holds them. Of a finished request, whose blocks cannot be
     found one by one, all are held under the name `kept_as`, until its follow-up `adopter` takes
     them over. `resident`, `uncopied` and `missing` have the meaning of `PausedKVView`. `present`
@@ -209,6 +210,7 @@ class PausedKV:
     durations: Durations
     keys: list[Key]
     context_tokens: int
+    whole: Whole | None = None
     ends_next: float = 0.0
     detached: list[Block] | None = None
     kept_as: str | None = None
@@ -238,8 +240,13 @@ class PausedKV:
 
     @property
     def hosted_only(self) -> int:
-        """Number of full blocks on the host only, which a resume loads."""
+        """Number of blocks among `keys` on the host only, which a resume loads."""
         return max(0, min(self.copied, len(self.keys) - self.present - self.missing))
+
+    @property
+    def swapped(self) -> bool:
+        """Whether it was copied as a whole, and can be loaded."""
+        return self.whole is not None and self.copied == len(self.keys) > 0
 
     def shared_tokens(self, follow_up: Request, hash_tokens: int) -> int:
         """Return how many tokens of the context a follow-up has as well.
@@ -248,7 +255,7 @@ class PausedKV:
         """
         if self.adopter is not None:
             return self.context_tokens
-        if follow_up.block_hashes:
+        if self.whole is None and follow_up.block_hashes:
             pairs = zip(self.keys, follow_up.block_hashes, strict=False)
             return hash_tokens * sum(ours == theirs for ours, theirs in pairs)
         own = self.request.all_token_ids[: self.context_tokens]

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from caesura.intercept.kv.costs import Direction, WorkersPace
 from caesura.scheduler.vllm.engine.port import Block, Blocks
 from caesura.scheduler.vllm.engine.port.blocks import ids_of, referenced_once
-from caesura.scheduler.vllm.engine.swap.host import HostStore, Key
+from caesura.scheduler.vllm.engine.swap.host import HostStore, Key, Whole
 from caesura.scheduler.vllm.engine.swap.messages import (
     Load,
     Save,
@@ -60,6 +60,8 @@ class Loads:
     _loaded: dict[str, int] = field(default_factory=dict)
     distrusted: list[Key] = field(default_factory=list)
     """Keys that lost their copy since the planner last cleared this list."""
+    offers: dict[str, Whole] = field(default_factory=dict)
+    """What can be loaded for a request as a whole, once all of it has copies."""
 
     def match(self, request_id: str, keys: Sequence[Key], computed: int) -> tuple[int, bool]:
         """Return how many tokens after `computed` can be loaded, and whether over several steps.
@@ -77,6 +79,18 @@ class Loads:
         """Return whether `match` would find a load over several steps, without keeping it."""
         _, blocks = self._found(keys, computed)
         return blocks > 0 and not self._joins(blocks)
+
+    def match_whole(self, request_id: str, computed: int) -> tuple[int, bool]:
+        """Return as `match` what a request is offered, if it was copied as a whole.
+
+        Its load always takes steps: vLLM knows failures of single blocks with one group only.
+        """
+        whole = self.offers.get(request_id)
+        if whole is None or not whole.keys or whole.tokens <= computed:
+            return 0, False
+        if any(self.store.slot_of(key) is None for key in whole.keys):
+            return 0, False
+        return whole.tokens - computed, True
 
     def _found(self, keys: Sequence[Key], computed: int) -> tuple[int, int]:
         """Return the first block after the computed tokens, and how many blocks have copies."""
@@ -103,6 +117,32 @@ class Loads:
             self._in_step.append((keys, load))
         else:
             self._loading[request_id] = _Loading(keys, blocks)
+
+    def allocated_whole(
+        self, request_id: str, rows: Sequence[Sequence[Block]], tokens: int
+    ) -> None:
+        """Start the load that `match_whole` found, into the blocks of the request, by group.
+
+        Blocks that the prefix cache had need no load; only those have a hash.
+        """
+        if not tokens:
+            return
+        whole = self.offers[request_id]
+        keys, blocks = [], []
+        for place, key in zip(whole.places, whole.keys, strict=True):
+            block = rows[place.group][place.ordinal]
+            if block.block_hash is None:
+                keys.append(key)
+                blocks.append(block)
+        self._loaded[request_id] = tokens
+        self.store.want(keys)
+        self._loading[request_id] = _Loading(keys, ids_of(blocks))
+
+    def withdraw(self, whole: Whole, *request_ids: str | None) -> None:
+        """Offer it no longer to these requests."""
+        for request_id in request_ids:
+            if request_id is not None and self.offers.get(request_id) is whole:
+                del self.offers[request_id]
 
     def call_off(self, request_id: str) -> None:
         """Cancel what has not been sent of the loads of a request that has ended."""

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from vllm.v1.kv_cache_interface import KVCacheConfig, is_full_attention_spec
+from vllm.v1.kv_cache_interface import KVCacheConfig
+
+from caesura.scheduler.vllm.engine.port.layout import unknown_in
 
 # With more runs per block than this, recomputing a block is no slower than copying it.
 MAX_RUNS = 256
@@ -43,8 +45,8 @@ def block_bytes(config: KVCacheConfig) -> int:
     _check(config)
     if config.kv_cache_tensors:
         return int(config.kv_cache_tensors[0].size) // int(config.num_blocks)
-    group = config.kv_cache_groups[0]
-    return int(group.kv_cache_spec.page_size_bytes) * len(group.layer_names)
+    groups = config.kv_cache_groups
+    return max(int(one.kv_cache_spec.page_size_bytes) * len(one.layer_names) for one in groups)
 
 
 def host_slots(config: KVCacheConfig, host_bytes: int) -> int:
@@ -74,6 +76,8 @@ def worker_share(config: KVCacheConfig, layers: int, workers: int, stages: int) 
 def find_layers(kv_caches: dict[str, Any], config: KVCacheConfig) -> list[Layer]:
     """Return the layers in the order in which they run; raise `SwapUnavailable` if unsure."""
     most = block_bytes(config)
+    if len(config.kv_cache_groups) > 1:
+        return _pages(kv_caches, config)
     expected = {name for tensor in config.kv_cache_tensors for name in tensor.layers}
     if not kv_caches or not expected <= kv_caches.keys():
         raise SwapUnavailable(f"layers have no KV cache: {sorted(expected - kv_caches.keys())}")
@@ -91,19 +95,47 @@ def find_layers(kv_caches: dict[str, Any], config: KVCacheConfig) -> list[Layer]
 
 
 def _check(config: KVCacheConfig) -> None:
-    """Raise `SwapUnavailable` unless all layers use full attention and one block table."""
-    groups = config.kv_cache_groups
-    if len(groups) != 1:
-        raise SwapUnavailable(f"the model must have 1 KV cache group, got {len(groups)}")
-    spec = groups[0].kv_cache_spec
-    if not is_full_attention_spec(spec):
-        raise SwapUnavailable(f"only full attention can be swapped, got {type(spec).__name__}")
+    """Raise `SwapUnavailable` unless all that a request keeps is in blocks of one allocation."""
+    if not config.kv_cache_groups:
+        raise SwapUnavailable("the model has no KV cache")
+    if unknown := unknown_in(config):
+        raise SwapUnavailable(unknown)
     if any(tensor.host_resident for tensor in config.kv_cache_tensors):
         raise SwapUnavailable("the KV cache is in host memory already")
     if len({tensor.size for tensor in config.kv_cache_tensors}) > 1:
         raise SwapUnavailable("the KV cache has several allocations of different sizes")
     if config.num_blocks < 1:
         raise SwapUnavailable("the KV cache has no blocks")
+
+
+def _pages(kv_caches: dict[str, Any], config: KVCacheConfig) -> list[Layer]:
+    """Return the pages of a block, as the plan of a KV cache with several groups lays them out.
+
+    The groups' layers overlay each other: whichever group has a block, its bytes are the same.
+    """
+    tensors: list[torch.Tensor] = []
+    for cache in kv_caches.values():
+        tensors += cache if isinstance(cache, list | tuple) else [cache]
+    if not tensors or len({one.untyped_storage().data_ptr() for one in tensors}) != 1:
+        raise SwapUnavailable("the groups' layers are not in one allocation")
+    raw = torch.empty(0, dtype=torch.uint8, device=tensors[0].device)
+    raw = raw.set_(tensors[0].untyped_storage())
+    pages: dict[int, Layer] = {}
+    for tensor in config.kv_cache_tensors:
+        packed = tensor.block_stride > tensor.layer_stride
+        for at, name in enumerate(tensor.layers):
+            start = 0 if packed else tensor.offset + at * tensor.layer_stride
+            if start not in pages:
+                size = (config.num_blocks, tensor.block_stride)
+                view = raw.as_strided(size, (tensor.block_stride, 1), start)
+                pages[start] = Layer([], [view])
+            pages[start].names.append(name)
+    found = sum(page.block_bytes for page in pages.values())
+    if found != block_bytes(config):
+        raise SwapUnavailable(
+            f"a block's pages are not dense: {found} of {block_bytes(config)} bytes"
+        )
+    return [pages[start] for start in sorted(pages)]
 
 
 def _position(name: str) -> tuple[int, ...]:
