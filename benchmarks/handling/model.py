@@ -1,4 +1,4 @@
-"""Llamas with random parameters: what they say means nothing, what they cost is real.
+"""Models with random parameters: what they say means nothing, what they cost is real.
 
 Large enough that recomputing a context costs many steps' time, as it does for the models that
 people serve, and small enough for a CPU core. The same seed always makes the same weights.
@@ -7,6 +7,7 @@ people serve, and small enough for a CPU core. The same seed always makes the sa
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from caesura.runtime.launch import BUNDLED_MODEL
 
@@ -24,6 +25,10 @@ END = FIRST_ADDED + len(TOOLS)
 """The token that ends a session's last segment."""
 VOCABULARY = 32 * (END // 32 + 1)
 SEED = 7
+
+
+DELTA_HEADS, DELTA_HEAD = 4, 128
+"""Heads of a recurrent layer, and their width: the least that vLLM's CPU kernels take."""
 
 
 @dataclass(frozen=True)
@@ -44,15 +49,24 @@ class Size:
     dummy: bool = False
     """Whether no weights are written: vLLM fills them in, and the words are those of no model."""
 
+    stride: int = 1
+    """Of so many layers one has attention; the others keep a recurrent state, as in Qwen3-Next."""
+
     @property
     def kv_bytes_per_token(self) -> int:
-        """Keys and values of all layers in bfloat16."""
-        return 2 * self.layers * (self.hidden // self.groups) * 2
+        """Keys and values of all layers with attention, in bfloat16."""
+        return 2 * (self.layers // self.stride) * (self.hidden // self.groups) * 2
+
+    @property
+    def state_bytes(self) -> int:
+        """The recurrent states of a request, in float32, without those of short convolutions."""
+        return (self.layers - self.layers // self.stride) * DELTA_HEADS * DELTA_HEAD**2 * 4
 
 
 SIZES = {
     "85m": Size(12, 768, 2048),
     "25m": Size(8, 512, 1408),
+    "hybrid": Size(8, 512, 1408, stride=4),
     "2m": Size(2, 256, 512, positions=4096),
     "2m-wide": Size(2, 256, 512, spread=0.2),
     "60m-wide": Size(12, 512, 1408, spread=0.2, positions=32768),
@@ -62,7 +76,7 @@ SIZES = {
 
 def benchmark_model(name: str, directory: Path = Path(".cache/handling")) -> str:
     """Return the model's directory; it is made at the first call, which takes some seconds."""
-    path = directory / f"llama-{name}-{FIRST_ADDED}"
+    path = directory / f"model-{name}-{FIRST_ADDED}"
     marker = path / "complete"
     if not marker.exists():
         _make(SIZES[name], path)
@@ -78,29 +92,52 @@ def load_format(name: str) -> str:
 def _make(size: Size, path: Path) -> None:
     # Slow to import, and needed once.
     import torch
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     torch.manual_seed(SEED)
-    heads = size.hidden // size.head
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=size.hidden,
-        intermediate_size=size.feed_forward,
-        num_hidden_layers=size.layers,
-        num_attention_heads=heads,
-        num_key_value_heads=heads // size.groups,
-        max_position_embeddings=size.positions,
-        initializer_range=size.spread,
-        tie_word_embeddings=False,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
+    config = _config(size)
     if size.dummy:
         config.architectures = ["LlamaForCausalLM"]
         config.save_pretrained(path)
     else:
-        LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(path)
+        AutoModelForCausalLM.from_config(config).to(torch.bfloat16).save_pretrained(path)
     tokenizer = AutoTokenizer.from_pretrained(BUNDLED_MODEL)
     tokenizer.add_tokens([f'<tool_call>{{"name": "{tool}"}}' for tool in TOOLS] + ["<end>"])
     assert len(tokenizer) == END + 1, f"the tokenizer has {len(tokenizer)} tokens"
     tokenizer.save_pretrained(path)
+
+
+def _config(size: Size) -> Any:
+    from transformers import LlamaConfig, Qwen3NextConfig
+
+    heads = size.hidden // size.head
+    usual = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": size.hidden,
+        "intermediate_size": size.feed_forward,
+        "num_hidden_layers": size.layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads // size.groups,
+        "max_position_embeddings": size.positions,
+        "initializer_range": size.spread,
+        "tie_word_embeddings": False,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+    if size.stride == 1:
+        return LlamaConfig(**usual)
+    kinds = ["linear_attention"] * (size.stride - 1) + ["full_attention"]
+    return Qwen3NextConfig(
+        **usual,
+        head_dim=size.head,
+        layer_types=kinds * (size.layers // size.stride),
+        linear_num_key_heads=DELTA_HEADS // 2,
+        linear_num_value_heads=DELTA_HEADS,
+        linear_key_head_dim=DELTA_HEAD,
+        linear_value_head_dim=DELTA_HEAD,
+        mlp_only_layers=list(range(1, size.layers)),  # vLLM wants one layer of experts at least
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=size.feed_forward // 2,
+        shared_expert_intermediate_size=64,
+    )

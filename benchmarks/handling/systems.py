@@ -67,6 +67,17 @@ def _block_bytes(settings: Settings) -> int:
     return BLOCK_SIZE * SIZES[settings.model].kv_bytes_per_token
 
 
+def _pool(settings: Settings) -> dict[str, int]:
+    """Return how large blocks are, and how many; the pool's first block is vLLM's placeholder.
+
+    A recurrent state fills a block, whose tokens and number vLLM chooses then.
+    """
+    size = {"kv_cache_memory_bytes": (settings.blocks + 1) * _block_bytes(settings)}
+    if SIZES[settings.model].stride > 1:
+        return size
+    return {**size, "block_size": BLOCK_SIZE, "num_gpu_blocks_override": settings.blocks + 1}
+
+
 def _scheduler(pausing: bool, settings: Settings) -> type:
     if settings.asynchronous:
         return PausingAsyncLedgerScheduler if pausing else StockAsyncLedgerScheduler
@@ -89,10 +100,7 @@ def engine_args(
         "max_model_len": settings.context_tokens,
         "enforce_eager": settings.eager,
         "async_scheduling": settings.asynchronous,
-        "block_size": BLOCK_SIZE,
-        # The pool's first block is vLLM's placeholder, which no request may use.
-        "num_gpu_blocks_override": settings.blocks + 1,
-        "kv_cache_memory_bytes": (settings.blocks + 1) * _block_bytes(settings),
+        **_pool(settings),
         "max_num_seqs": settings.sequences,
         "max_num_batched_tokens": settings.batched_tokens,
         "enable_prefix_caching": True,

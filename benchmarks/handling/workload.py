@@ -101,9 +101,14 @@ class Speed:
         return given * self.prefill_seconds + decoded * self.decode_seconds
 
 
-def peak_context(sessions: list[Session], speed: Speed) -> int:
-    """Tokens of context that all sessions hold together at most, if no session ever waits."""
-    changes = sorted(change for session in sessions for change in _growth(session, speed))
+def peak_context(sessions: list[Session], speed: Speed, state_tokens: int = 0) -> int:
+    """Tokens of context that all sessions hold together at most, if no session ever waits.
+
+    A session's recurrent state counts as `state_tokens`.
+    """
+    changes = sorted(
+        change for session in sessions for change in _growth(session, speed, state_tokens)
+    )
     held = peak = 0
     for _, tokens in changes:
         held += tokens
@@ -111,13 +116,14 @@ def peak_context(sessions: list[Session], speed: Speed) -> int:
     return peak
 
 
-def _growth(session: Session, speed: Speed) -> Iterator[tuple[float, int]]:
+def _growth(session: Session, speed: Speed, state_tokens: int) -> Iterator[tuple[float, int]]:
     now = session.arrival_seconds
+    yield now, state_tokens
     for segment in session.segments:
         yield now, segment.given_tokens + segment.decode_tokens
         now += segment.given_tokens * speed.prefill_seconds
         now += segment.decode_tokens * speed.step_seconds + segment.tool_seconds
-    yield now, -session.context_tokens
+    yield now, -session.context_tokens - state_tokens
 
 
 def pauses(sessions: list[Session]) -> Iterator[tuple[str, float, int]]:

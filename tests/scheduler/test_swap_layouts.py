@@ -80,6 +80,7 @@ def test_what_is_copied_is_what_a_request_needs(layout: str, cached: bool) -> No
         "full": last,
         "mla": last,
         "window": last - (tokens - 39) // 16,
+        "mla-window": last - (tokens - 39) // 16,
         "chunk": last - tokens // 48 * 3,
         "state": 1,
     }

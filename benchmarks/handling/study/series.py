@@ -19,6 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.handling import STOCK
 from benchmarks.handling.mix import Mix
+from benchmarks.handling.model import SIZES
 from benchmarks.handling.replay import Replay
 from benchmarks.handling.run import IDLE, Plan, run
 from benchmarks.handling.speed import measure_speed, saturation
@@ -92,7 +93,9 @@ def plans(args: argparse.Namespace, rate: float) -> list[Plan]:
 def pool_blocks(args: argparse.Namespace, rate: float) -> int:
     """Size the KV cache to a part of what all sessions hold at the highest load."""
     sessions = sessions_of(args, max(args.loads) * rate, args.seed)
-    wanted = args.pool * peak_context(sessions, TYPICAL) / BLOCK_SIZE
+    size = SIZES[args.model]
+    state_tokens = size.state_bytes // size.kv_bytes_per_token
+    wanted = args.pool * peak_context(sessions, TYPICAL, state_tokens) / BLOCK_SIZE
     # vLLM starts only if one whole context fits.
     return max(round(wanted), CONTEXT_TOKENS // BLOCK_SIZE)
 
