@@ -78,9 +78,7 @@ def parse() -> argparse.Namespace:
     models = "random Llamas of so many parameters, or a hybrid with recurrent layers (Qwen3-Next)"
     add("--model", choices=("25m", "85m", "hybrid"), default="25m", help=models)
     add("--pool", type=float, default=0.4, help="KV cache, as part of what all sessions would hold")
-    add(
-        "--blocks", type=int, help="room for so many times 32 tokens of KV, instead of --pool"
-    )
+    add("--blocks", type=int, help="room for so many times 32 tokens of KV, instead of --pool")
     add(
         "--batched-tokens", type=int, default=512, metavar="N", help="vLLM's max_num_batched_tokens"
     )
