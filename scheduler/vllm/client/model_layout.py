@@ -8,10 +8,12 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
+from vllm import __version_tuple__ as vllm_version
 from vllm.config import VllmConfig, get_layers_from_vllm_config, set_current_vllm_config
 from vllm.distributed.parallel_state import (
     cleanup_dist_env_and_memory,
@@ -28,7 +30,7 @@ from vllm.v1.attention.backends.utils import (
     get_supported_kv_cache_layouts,
     resolve_kv_cache_layout,
 )
-from vllm.v1.core.kv_cache_utils import get_kv_cache_configs
+from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
 from vllm.v1.kv_cache_interface import (
     KVCacheConfig,
@@ -89,7 +91,12 @@ def _kv_cache_of(config: VllmConfig) -> KVCacheConfig:
         backends = {layer.get_attn_backend() for layer in layers.values()}
         names = [one.name for one in get_supported_kv_cache_layouts(backends)]
         resolve_kv_cache_layout(config, [names], specs.values())
-        return get_kv_cache_configs(config, [specs], [ENOUGH])[0]
+        if vllm_version[:2] < (0, 33):
+            return kv_cache_utils.get_kv_cache_configs(config, [specs], [ENOUGH])[0]
+        planning: Any = import_module("vllm.v1.core.kv_cache_planning")
+        groups = planning.get_kv_cache_groups(config, specs)
+        planned: KVCacheConfig = planning.get_kv_cache_configs(config, [specs], [ENOUGH], groups)[0]
+        return planned
 
 
 @contextmanager
