@@ -88,8 +88,8 @@ class Family:
     """Whether vLLM's CPU build runs it with prefix caching."""
     refused: str = ""
     """The words with which vLLM's CPU build refuses it."""
-    unsteady: bool = False
-    """Whether vLLM's CPU build answers a prompt otherwise while another request runs beside it."""
+    plain_rotary: bool = False
+    """Whether PyTorch rotates its queries: vLLM's CPU kernel reads their shape wrongly."""
     needs: str = ""
     """A package that vLLM imports for it and that the CPU set-up leaves out."""
     templates: tuple[str, ...] = ()
@@ -201,13 +201,13 @@ FAMILIES: dict[str, Family] = {
             "block_dim": 128,
             "tie_word_embeddings": True,
         },
-        unsteady=True,
+        plain_rotary=True,
     ),
     "DeepSeek V3": Family(
         "DeepseekV3Config",
         ("latent",),
         {**LATENT, "q_lora_rank": None},
-        unsteady=True,
+        plain_rotary=True,
         templates=("deepseekv3_tools", "deepseek_v31"),
     ),
     "DeepSeek V3.2": Family(
@@ -291,8 +291,8 @@ def _cells(family: Family) -> list[str]:
         told = ["not tested"] * 4 + [f'not run: "{family.refused}"']
     elif family.needs:
         told[-1] = f"not run: vLLM imports {family.needs}"
-    elif family.unsteady:
-        told[-1] = "runs, not compared: what it says depends on the requests beside it"
+    elif family.plain_rotary:
+        told[-1] = "async, rotated by PyTorch"
     elif not family.caches_prefixes:
         told[-1] += ", without prefix caching"
     elif family.dtype == "bfloat16":

@@ -164,15 +164,10 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
                 "kv_connector_extra_config": {"host_gib": 0.05},
             },
             additional_config={"caesura": {"formats": ["hermes"]}},
+            compilation_config={"custom_ops": ["-rotary_embedding"] if family.plain_rotary else []},
         )
         yield Engine(core, family, asynchronous)
         core.close()
-
-
-@pytest.fixture
-def steady(engine: Engine) -> None:
-    if engine.family.unsteady:
-        pytest.skip("vLLM's CPU build answers otherwise while another request runs beside it")
 
 
 def test_the_table_of_the_docs_is_that_of_the_families() -> None:
@@ -198,7 +193,6 @@ def test_an_engine_is_as_the_docs_tell(engine: Engine) -> None:
     assert tuple(groups) == family.groups
 
 
-@pytest.mark.usefixtures("steady")
 def test_a_pause_changes_no_token(engine: Engine) -> None:
     """One session keeps its KV over its pause, another loses it."""
     talks = {how: draw(seed, how, 1) for seed, how in enumerate(["preserve", "discard"])}
@@ -208,7 +202,6 @@ def test_a_pause_changes_no_token(engine: Engine) -> None:
     assert differing(engine.core, engine.family.dtype, talks) == []
 
 
-@pytest.mark.usefixtures("steady")
 def test_a_follow_up_goes_on_where_its_request_ended(engine: Engine) -> None:
     """A client runs the tool: its next request extends that which ended with the call."""
     core, family = engine.core, engine.family
@@ -243,7 +236,6 @@ def forced(text: str) -> StructuredOutputsParams:
     return params
 
 
-@pytest.mark.usefixtures("steady")
 @pytest.mark.slow
 def test_a_step_without_tokens_spoils_no_state(engine: Engine) -> None:
     """A request ends as another pauses: the runner is told of both, with nothing to compute."""
@@ -267,7 +259,6 @@ def test_a_step_without_tokens_spoils_no_state(engine: Engine) -> None:
     assert differing(core, engine.family.dtype, {"paused": one}) == []
 
 
-@pytest.mark.usefixtures("steady")
 @pytest.mark.slow
 @pytest.mark.parametrize("handling", ["preserve", "discard", "evict"])
 def test_many_pauses_change_no_token(engine: Engine, handling: str) -> None:
@@ -278,7 +269,6 @@ def test_many_pauses_change_no_token(engine: Engine, handling: str) -> None:
     assert differing(engine.core, engine.family.dtype, talks) == []
 
 
-@pytest.mark.usefixtures("steady")
 @pytest.mark.slow
 def test_swapped_kv_changes_no_token(engine: Engine) -> None:
     """All of the cache on the device is wiped while the sessions are on the host."""
@@ -324,7 +314,6 @@ def blocks_of_one(core: Core) -> int:
     return sum(cdiv(held[KINDS[type(spec).__name__]], spec.block_size) for spec in specs)
 
 
-@pytest.mark.usefixtures("steady")
 @pytest.mark.slow
 def test_control_a_lost_token_would_be_noticed(engine: Engine) -> None:
     """At least in one of six sessions: a model of random weights forgets a token at times."""
