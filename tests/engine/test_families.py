@@ -283,7 +283,6 @@ def test_swapped_kv_changes_no_token(engine: Engine) -> None:
     assert differing(engine.core, engine.family.dtype, talks) == []
 
 
-@pytest.mark.usefixtures("steady")
 @pytest.mark.slow
 def test_a_small_pool_changes_no_token(engine: Engine) -> None:
     """KV is kept, dropped, and swapped where it can be, by chance and by need."""
