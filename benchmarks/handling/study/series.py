@@ -96,8 +96,8 @@ def pool_blocks(args: argparse.Namespace, rate: float) -> int:
     size = SIZES[args.model]
     state_tokens = size.state_bytes // size.kv_bytes_per_token
     wanted = args.pool * peak_context(sessions, TYPICAL, state_tokens) / BLOCK_SIZE
-    # vLLM starts only if one whole context fits.
-    return max(round(wanted), CONTEXT_TOKENS // BLOCK_SIZE)
+    # vLLM starts only if one whole context fits; of states there are some more for a moment.
+    return max(round(wanted), (CONTEXT_TOKENS + 4 * state_tokens) // BLOCK_SIZE)
 
 
 @dataclass
