@@ -132,6 +132,8 @@ class Core:
         config.scheduler_config.async_scheduling = asynchronous
         self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
         self.scheduler = self._core.scheduler
+        parts = getattr(self.scheduler, "parts", None)
+        self._ours = None if parts is None else parts.engine
         self.said: dict[str, list[int]] = {}
         self.reports: dict[str, dict[str, Any]] = {}
         self.allowed_losses = 0
@@ -213,10 +215,11 @@ class Core:
                         waiting.discard(output.request_id)
                         params = output.kv_transfer_params or {}
                         self.reports[output.request_id] = params.get(REPORT_KEY, {})
-            assert self.scheduler.parts.engine.snapshot()["lost_blocks"] == self.allowed_losses
+            if self._ours is not None:
+                assert self._ours.snapshot()["lost_blocks"] == self.allowed_losses
             if not waiting:
                 return
-        raise AssertionError(f"{waiting} did not stop: {self.scheduler.parts.engine.snapshot()}")
+        raise AssertionError(f"{waiting} did not stop: {self._ours and self._ours.snapshot()}")
 
     def idle(self, steps: int) -> None:
         """Step while no request runs, as the engine does while copies are under way."""

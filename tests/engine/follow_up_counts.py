@@ -1,0 +1,131 @@
+"""How many tokens a follow-up computes: ours and stock vLLM's, on the tiny model of each family.
+
+    python -m tests.engine.follow_up_counts            # prints the table of docs/models.md
+    python -m tests.engine.follow_up_counts --write    # puts it there
+
+A client runs its tools: each request ends with a call, and the next one extends it by a result.
+Both engines cache prefixes where vLLM's CPU build can, and schedule a step ahead, as on GPUs.
+Nobody else is in the engine, so that this is what a follow-up computes at best.
+"""
+
+import argparse
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.progress import track
+from tokenizers import Tokenizer
+from vllm.sampling_params import StructuredOutputsParams
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+
+from caesura.runtime.launch import BUNDLED_MODEL
+from caesura.scheduler.vllm import CaesuraAsyncScheduler
+
+from .core import Core, streams_of_cpu
+from .families import FAMILIES, VOCABULARY, model_of
+
+PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+BEGIN, END = "<!-- begin follow-ups -->", "<!-- end follow-ups -->"
+COLUMNS = ("family", "block", "new", "Caesura", "stock vLLM")
+
+CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+STOP = Tokenizer.from_file(str(Path(BUNDLED_MODEL, "tokenizer.json"))).token_to_id("<|im_end|>")
+PROMPT, RESULT, TURNS = 1500, 60, 3
+
+
+class Starts:
+    """A part of a scheduler: it notes how many tokens have KV before a request's first step."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.starts: dict[str, int] = {}
+
+    def schedule(self, *args: Any, **options: Any) -> Any:
+        output = super().schedule(*args, **options)  # type: ignore[misc]
+        requests: Any = self.requests  # type: ignore[attr-defined]
+        for request_id, count in output.num_scheduled_tokens.items():
+            self.starts.setdefault(request_id, requests[request_id].num_computed_tokens - count)
+        return output
+
+
+class OurStarts(Starts, CaesuraAsyncScheduler):
+    """Our scheduler, which notes them."""
+
+
+class StockStarts(Starts, AsyncScheduler):
+    """Stock vLLM's, which notes them."""
+
+
+def forced(text: str) -> StructuredOutputsParams:
+    """Return a grammar of one text."""
+    params = StructuredOutputsParams(grammar=f"root ::= {json.dumps(text)}")
+    params._backend = "xgrammar"  # as vLLM's input processor chooses
+    return params
+
+
+def computed(name: str, scheduler: type) -> tuple[str, str]:
+    """Return the tokens of a block, and those that each follow-up of a chat computes."""
+    family, rng, counts = FAMILIES[name], random.Random(1), []
+    with streams_of_cpu():
+        core = Core(
+            model=model_of(name),
+            asynchronous=True,
+            dtype=family.dtype,
+            scheduler_cls=scheduler,
+            enable_prefix_caching=family.caches_prefixes,
+            max_model_len=4096,
+            max_num_batched_tokens=4096,
+            kv_cache_memory_bytes=256 << 20,
+            compilation_config={"custom_ops": ["-rotary_embedding"]},
+            additional_config={"caesura": {"formats": ["hermes"]}},
+        )
+        tokens = [rng.randrange(8, VOCABULARY) for _ in range(PROMPT)]
+        for turn in range(TURNS + 1):
+            core.add(str(turn), tokens, 200, STOP, structured_outputs=forced(CALL))
+            core.run([str(turn)])
+            core.idle(2)
+            if turn:
+                counts.append(len(tokens) - core.scheduler.starts[str(turn)])
+            tokens += core.said[str(turn)]
+            tokens += [rng.randrange(8, VOCABULARY) for _ in range(RESULT)]
+        block, cached = core.scheduler.block_size, core.config.cache_config.enable_prefix_caching
+        core.close()
+    told = ", ".join(f"{count:,}" for count in counts)
+    return f"{block:,}", told if cached else f"{told} (without a prefix cache)"
+
+
+def row(name: str) -> list[str]:
+    """Return the cells of a family."""
+    block, ours = computed(name, OurStarts)
+    _, stock = computed(name, StockStarts)
+    return [name, block, str(RESULT), ours, stock]
+
+
+def lines_of(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the table in Markdown."""
+    return [f"| {' | '.join(each)} |" for each in [COLUMNS, ["---"] * len(COLUMNS), *rows]]
+
+
+def main() -> None:
+    """Measure, print the table, and write it if asked to."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.engine.follow_up_counts",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--write", action="store_true", help=f"put the table into {PAGE.name}")
+    write = parser.parse_args().write
+    names = [name for name, family in FAMILIES.items() if family.runs_here]
+    lines = lines_of([row(name) for name in track(names, "families")])
+    print("\n".join(lines))
+    if write:
+        page = PAGE.read_text()
+        before, rest = page.split(BEGIN)
+        _, after = rest.split(END)
+        PAGE.write_text("\n".join([before + BEGIN, *lines, END + after]))
+
+
+if __name__ == "__main__":
+    main()
