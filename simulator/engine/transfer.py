@@ -29,6 +29,7 @@ from vllm.utils.math_utils import round_up
 from vllm.v1.outputs import KVConnectorOutput
 
 from caesura.scheduler.vllm.engine.port import EngineState
+from caesura.scheduler.vllm.engine.port.blocks import ids_of
 from caesura.scheduler.vllm.engine.port.requests import computed_tokens
 from caesura.scheduler.vllm.engine.swap.messages import Load, SwapReport
 from caesura.simulator.engine.layout import Layout
@@ -273,7 +274,7 @@ class SwapCopies(Copies):
         loaded, size = set(load.blocks), self._layout.attention_tokens
         computed = computed_tokens(request)  # a whole request is loaded up to there
         first = self._port.blocks_of(load.request_id)[: -(-computed // size)]
-        begins = [at * size for at, block in enumerate(first) if block.block_id in loaded]
+        begins = [at * size for at, block in enumerate(ids_of(first)) if block in loaded]
         live.result.loaded_tokens += sum(min(size, computed - begin) for begin in begins)
 
     def report(self, now: float) -> KVConnectorOutput:

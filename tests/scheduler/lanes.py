@@ -159,6 +159,8 @@ def whereabouts(scheduler: Any, kv: PausedKV) -> tuple[str, int]:
         if manager.planner is None or manager.planner.store.slot_of(key) is None:
             break
         hosted += 1
+    if kv.whole is not None and present + hosted < len(kv.keys):
+        hosted = 0  # the others are of no use
     if present + hosted < len(kv.keys) or not present + hosted:
         return "dropped", hosted
     return ("offloaded", hosted) if hosted else ("paused", 0)

@@ -181,7 +181,8 @@ def test_a_longer_context_holds_no_fewer_blocks(
     groups: Groups, tokens: int, more: int, size: int
 ) -> None:
     assert groups.blocks(tokens + more, size) >= groups.blocks(tokens, size)
-    assert groups.blocks(tokens, size) >= groups.states + groups.growing * tokens / size
+    least = groups.states + groups.growing * tokens / size
+    assert groups.blocks(tokens, size) >= least * (1 - 1e-12)
 
 
 @given(any_paused("a"), ANY_STEP, ANY_GROUPS)

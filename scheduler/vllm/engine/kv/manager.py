@@ -364,6 +364,8 @@ class PausedKVManager:
                 if owner is not None:
                     owner.stale = True
                     self.paused_kvs.freshen(owner)
+                    if owner.whole is not None and not (owner.present or owner.swapped):
+                        self._disown(owner)  # a copy was lost, and the others are of no use
         if not self.paused_kvs:
             return
         self._expire(now)

@@ -113,6 +113,11 @@ def referenced_once(block: Block) -> bool:
     return bool(block.ref_cnt == 1 and not block.is_null)
 
 
+def is_hashed(block: Block) -> bool:
+    """Return whether the prefix cache knows the block by its content."""
+    return block.block_hash is not None
+
+
 def owned_alone(blocks: Sequence[Block]) -> int:
     """Return how many of the blocks have one reference, null blocks left out."""
     return sum(block.ref_cnt == 1 and not block.is_null for block in blocks)

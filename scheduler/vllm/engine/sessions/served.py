@@ -241,6 +241,8 @@ class PausedKV:
     @property
     def hosted_only(self) -> int:
         """Number of blocks among `keys` on the host only, which a resume loads."""
+        if self.whole is not None and not self.swapped:
+            return 0
         return max(0, min(self.copied, len(self.keys) - self.present - self.missing))
 
     @property

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from caesura.intercept.kv.costs import Direction, WorkersPace
 from caesura.scheduler.vllm.engine.port import Block, Blocks
-from caesura.scheduler.vllm.engine.port.blocks import ids_of, referenced_once
+from caesura.scheduler.vllm.engine.port.blocks import ids_of, is_hashed, referenced_once
 from caesura.scheduler.vllm.engine.swap.host import HostStore, Key, Whole
 from caesura.scheduler.vllm.engine.swap.messages import (
     Load,
@@ -131,7 +131,7 @@ class Loads:
         keys, blocks = [], []
         for place, key in zip(whole.places, whole.keys, strict=True):
             block = rows[place.group][place.ordinal]
-            if block.block_hash is None:
+            if not is_hashed(block):
                 keys.append(key)
                 blocks.append(block)
         self._loaded[request_id] = tokens
