@@ -1,5 +1,6 @@
 """Where the bytes of a block lie: every layout of vLLM's, and what cannot be mapped."""
 
+import importlib
 import logging
 from dataclasses import replace
 from types import SimpleNamespace
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from vllm.v1.core.kv_cache_utils import get_kv_cache_config_from_groups
+from vllm.v1.core import kv_cache_utils
 from vllm.v1.kv_cache_interface import (
     CrossAttentionSpec,
     KVCacheConfig,
@@ -95,7 +96,11 @@ def planned(layout: KVCacheLayout, *groups: KVCacheGroupSpec) -> KVCacheConfig:
     )
     attention = SimpleNamespace(hisparse_config=None)
     config: Any = SimpleNamespace(cache_config=cache, attention_config=attention)
-    return get_kv_cache_config_from_groups(config, [*groups], 3 * BLOCKS * SPEC.page_size_bytes)
+    module = kv_cache_utils
+    if not hasattr(module, "get_kv_cache_config_from_groups"):  # vLLM 0.33 has it there
+        module = importlib.import_module("vllm.v1.core.kv_cache_planning")
+    plan = module.get_kv_cache_config_from_groups
+    return plan(config, [*groups], 3 * BLOCKS * SPEC.page_size_bytes)
 
 
 @pytest.mark.parametrize("layout", KVCacheLayout)
