@@ -5,7 +5,6 @@ kernels of DeltaNet need, a chunk rounds differently from single tokens. There i
 run without pauses that is computed in the same chunks.
 """
 
-import json
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
@@ -13,26 +12,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer
 from vllm.distributed.kv_transfer import get_kv_transfer_group
-from vllm.sampling_params import StructuredOutputsParams
 from vllm.utils.math_utils import cdiv
 from vllm.v1.kv_cache_interface import UniformTypeKVCacheSpecs
 
-from caesura.runtime.launch import BUNDLED_MODEL
 from tests.scheduler.whims import Whims
 
 from .alike import AsyncChunkRecorder, ChunkRecorder, say_alike
 from .core import Core, streams_of_cpu
 from .families import FAMILIES, KINDS, VOCABULARY, WINDOW, Family, model_of, table
+from .follow_up_counts import CALL, STOP, forced
 from .swapping import SwapAll, swap_out
 
 pytestmark = pytest.mark.engine
 
 STOPS = range(3, VOCABULARY, 8)
 """Whatever a model says, it soon says one of these, and pauses."""
-CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
-END = Tokenizer.from_file(str(Path(BUNDLED_MODEL, "tokenizer.json"))).token_to_id("<|im_end|>")
 
 
 @dataclass
@@ -207,7 +202,7 @@ def test_a_follow_up_goes_on_where_its_request_ended(engine: Engine) -> None:
     core, family = engine.core, engine.family
     prompt, result = draw(3, pauses=1).prompt, [*range(500, 520)]
     core.scheduler.reset_prefix_cache()
-    core.add("first", prompt, 200, END, structured_outputs=forced(CALL))
+    core.add("first", prompt, 200, STOP, structured_outputs=forced(CALL))
     core.run(["first"])
     core.idle(2)
     first = prompt + core.said["first"]
@@ -227,13 +222,6 @@ def test_a_follow_up_goes_on_where_its_request_ended(engine: Engine) -> None:
     before = [end for end in ends if end <= start]
     talks["next"].ends.append([*before, *core.scheduler.ends["next"][before[-1:] == [start] :]])
     assert differing(core, family.dtype, talks) == []
-
-
-def forced(text: str) -> StructuredOutputsParams:
-    """Return a grammar of one text."""
-    params = StructuredOutputsParams(grammar=f"root ::= {json.dumps(text)}")
-    params._backend = "xgrammar"  # as vLLM's input processor chooses
-    return params
 
 
 @pytest.mark.slow

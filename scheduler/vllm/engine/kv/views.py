@@ -86,9 +86,9 @@ class PolicyViews:
     def free_to_release(self, kv: PausedKV) -> int:
         """Return how many blocks at the back can go without recomputation, as they have copies.
 
-        The number includes a partial last block. It is never copied, since the next prefill
-        recomputes it with the tool's result. Where single blocks cannot be found again, the number
-        is 0 until every block has a copy.
+        The number includes a partial last block. With one group of full attention it is never
+        copied, since the next prefill recomputes it with the tool's result. Where single blocks
+        cannot be found again, the number is 0 until every block has a copy.
         """
         if not kv.covered or (not self._paused_kvs.blocks.findable and kv.covered < len(kv.keys)):
             return 0

@@ -187,13 +187,13 @@ class PausedKV:
     A paused request at first keeps its blocks in vLLM, so it resumes without any computation. The
     KV of a request that finished with a call is kept until its follow-up arrives.
     `keys` identify the content of its full blocks; of the blocks in `whole`, where it is copied as
-    a whole. `detached` are the front blocks referenced here;
-    it is None while the request itself holds them. Of a finished request, whose blocks cannot be
+    a whole. `detached` are the front blocks referenced here; it is None while the request itself
+    holds them. Of a finished request, whose blocks cannot be
     found one by one, all are held under the name `kept_as`, until its follow-up `adopter` takes
     them over. `resident`, `uncopied` and `missing` have the meaning of `PausedKVView`. `present`
     includes shared blocks. `copied` is the number of confirmed copies among `keys`. `covered` is
-    the number of last resident full blocks with copies, without a gap. `partial` is
-    the number of last blocks, one in each group, that a request which holds all has partly filled.
+    the number of last resident full blocks with copies, without a gap. `partial` is the
+    number of last blocks, one in each group, that a request which holds all has partly filled.
     `ends_next` is the probability that the session ends with its next segment. The counts are
     out of date while `stale`. `releases` are in order of time. `opening` is the state that was
     recorded when the pause began. `forecast` is the first one that was given for this pause.

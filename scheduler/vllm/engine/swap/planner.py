@@ -1,8 +1,10 @@
 """The scheduler's side of swapping: it decides what is copied in each step.
 
-The planner copies only full blocks below a request's frontier, which no later step writes. So a
-copy never races with a step that writes KV. The planner references blocks until every worker has
-confirmed their copy, so that none of them is reused meanwhile.
+With one group of full attention, the planner copies only full blocks below a request's frontier,
+which no later step writes. Of a request that is copied as a whole it copies the last blocks too:
+nothing writes to them while it is paused. So a copy never races with a step that writes KV. The
+planner references blocks until every worker has confirmed their copy, so that none of them is
+reused meanwhile.
 
 A step copies at most `budget` blocks in both directions together (InferCept 4.1). Loads go first,
 for resumed requests and for requests with the same prefix. The rest of the budget saves KV of
