@@ -129,7 +129,7 @@ class EndpointPlugin:
                 return
             body = await Request(scope, receive).body()
             receive = Again(body, receive)
-            if may_be_ours(body):
+            if may_be_ours(body) or "Content-Encoding" in HTTPConnection(scope).headers:
                 await ours(scope, receive, send)
                 return
         elif ours is not None and scope["type"] != "lifespan":

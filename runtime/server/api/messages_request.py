@@ -302,6 +302,18 @@ class OutputConfig(Part):
     format: OutputFormat | None = None
 
 
+class Edit(Part):
+    """A change of the conversation before the model reads it."""
+
+    type: str
+
+
+class ContextManagement(Part):
+    """What is done to a conversation that grows long."""
+
+    edits: Annotated[list[Edit], Listed] = []
+
+
 class MessagesRequest(BaseModel):
     """The body of `POST /v1/messages`.
 
@@ -324,7 +336,7 @@ class MessagesRequest(BaseModel):
     metadata: Metadata | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
-    context_management: dict[str, Any] | None = None
+    context_management: ContextManagement | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     cache_salt: NotEmpty | None = None
 
@@ -399,11 +411,11 @@ def _refuse_conflicts(request: MessagesRequest) -> None:
             param = f"tools[{number}].name"
             raise invalid(f"{param}: there is already a tool named {tool.name!r}.", param)
         names.add(tool.name)
-    for edit in (request.context_management or {}).get("edits") or ():
-        kind = str(edit.get("type") if isinstance(edit, dict) else edit)
-        if not kind.startswith("clear_thinking"):  # the chat template decides
+    for edit in (request.context_management or ContextManagement()).edits:
+        if not edit.type.startswith("clear_thinking"):  # the chat template decides
+            kind = repr(edit.type[:64])
             raise invalid(
-                f"context_management: an edit of type {kind[:64]!r} is not made here: remove it.",
+                f"context_management: an edit of type {kind} is not made here: remove it.",
                 "context_management",
             )
     last = request.messages[-1]

@@ -1,17 +1,21 @@
 """The connection of one request: its body, within a bound, and the moment its client leaves.
 
-A large body is parsed beside the event loop.
+A large body is parsed beside the event loop, and a compressed one is decoded there.
 """
 
 import asyncio
+import gzip
+import io
+import zlib
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+import zstandard
 from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from caesura.runtime.server.http.errors import ApiError
+from caesura.runtime.server.http.errors import ApiError, invalid
 from caesura.runtime.server.http.sockets import SocketLimits
 
 T = TypeVar("T")
@@ -51,6 +55,73 @@ _MAX_SHOWN_CHARACTERS = 100
 def sends_json(request: HTTPConnection) -> bool:
     """Return whether the headers of a request say that its body is JSON."""
     return request.headers.get("Content-Type", "").partition(";")[0].strip().lower() == JSON
+
+
+CODINGS = ("gzip", "deflate", "zstd")
+"""The values of `Content-Encoding` that a body may have (RFC 9110, section 8.4.1; RFC 8878)."""
+_ZSTD_WINDOW_BYTES = 2**23
+"""The least window that a decoder of zstd has to support (RFC 8878, section 3.1.1.1.2)."""
+_BROKEN = (EOFError, OSError, zlib.error, zstandard.ZstdError)
+
+
+def coding_of(scope: Scope) -> str:
+    """Return the coding of a request's body, or an empty text for a plain body.
+
+    Raises `ApiError` 415 for one that is not read here, and for several.
+    """
+    said = ",".join(HTTPConnection(scope).headers.getlist("Content-Encoding"))
+    coding = said.strip().lower().removeprefix("x-")
+    if coding in ("", "identity"):
+        return ""
+    if coding not in CODINGS:
+        known = ", ".join(CODINGS)
+        raise ApiError(
+            415,
+            f"The body's Content-Encoding is {said[:_MAX_SHOWN_CHARACTERS]!r}: send it plain, or"
+            f" in one of {known}.",
+            code="unsupported_media_type",
+            headers={"Accept-Encoding": known},
+        )
+    return coding
+
+
+def decoded(body: bytes, coding: str, most: int) -> bytes:
+    """Return a body without its coding; raise `ApiError` 413 above `most` bytes, or 400."""
+    try:
+        plain = _plain(body, coding, most + 1)
+    except _BROKEN:
+        raise invalid(f"The body cannot be decoded by its Content-Encoding, {coding}.") from None
+    if len(plain) > most:
+        raise _too_large(most + 1, most)
+    return plain
+
+
+def _plain(body: bytes, coding: str, most: int) -> bytes:
+    """Return the first `most` bytes of a body without its coding, or all of them."""
+    match coding:
+        case "gzip":
+            return gzip.GzipFile(fileobj=io.BytesIO(body)).read(most)
+        case "deflate":
+            # Some clients send the bare data, without the zlib format around it.
+            wraps = len(body) > 1 and body[0] & 15 == 8 and not (body[0] << 8 | body[1]) % 31
+            reader = zlib.decompressobj(zlib.MAX_WBITS if wraps else -zlib.MAX_WBITS)
+            plain = reader.decompress(body, most)
+            if len(plain) < most and not reader.eof:
+                raise EOFError
+            return plain
+    window = max(most, _ZSTD_WINDOW_BYTES)
+    frames = zstandard.ZstdDecompressor(max_window_size=window)
+    return frames.stream_reader(body, read_across_frames=True).read(most)
+
+
+def _too_large(size: int, most: int) -> ApiError:
+    return ApiError(
+        413,
+        f"The body has {size} bytes or more, and this server takes at most {most}: send a smaller"
+        " one.",
+        code="request_too_large",
+        headers=_CLOSE,
+    )
 
 
 class JsonOnly:
@@ -96,15 +167,17 @@ class Connections:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request.
 
-        Raises `ApiError` 413 for a body above the bound, 408 for one that comes too slowly, and 429
-        where too many bytes of others are being read.
+        Raises `ApiError` 413 for a body above the bound, 408 for one that comes too slowly, 429
+        where too many bytes of others are being read, and 415 for a coding that is not known.
         """
         if scope["type"] != "http":
             await self._tracked(self._app(scope, receive, send))
             return
+        coding = coding_of(scope)
         body = await self._read_in_time(scope, receive)
         if body is None:
             return
+        body = await self._decoded(scope, body, coding)
         connection = _Connection(body, receive, send)
         handler = self._app(scope, connection.receive, connection.send)
         await connection.run(self._tracked(handler))
@@ -166,13 +239,19 @@ class Connections:
                 )
             limit.reschedule(began + read / self.limits.body_rate)
             size = max(size, read)
-        raise ApiError(
-            413,
-            f"The body has {size} bytes or more, and this server takes at most "
-            f"{self._max_body_bytes}: send a smaller one.",
-            code="request_too_large",
-            headers=_CLOSE,
-        )
+        raise _too_large(size, self._max_body_bytes)
+
+    async def _decoded(self, scope: Scope, body: bytes, coding: str) -> bytes:
+        """Return a body without its coding, and change the headers to those of a plain body."""
+        if not coding:
+            return body
+        most = self._max_body_bytes
+        loop = asyncio.get_running_loop()
+        plain = await loop.run_in_executor(_PARSING, decoded, body, coding, most)
+        dropped = (b"content-encoding", b"content-length")
+        kept = [(name, value) for name, value in scope["headers"] if name.lower() not in dropped]
+        scope["headers"] = [*kept, (b"content-length", str(len(plain)).encode())]
+        return plain
 
 
 class _Connection:

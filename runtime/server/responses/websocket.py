@@ -1,12 +1,13 @@
 """`/v1/responses` as a WebSocket: each `response.create` is answered by a response's events.
 
+A `response.cancel` ends the response under way in its stream, or the one that it names.
 Requests of one `stream_id`, and those without one, are answered one after the other. A connection
 also remembers its last responses that are not stored, so that they can be continued on it.
 """
 
 import asyncio
 import json
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.routing import BaseRoute, WebSocketRoute
@@ -17,10 +18,12 @@ from caesura.runtime.server.http.errors import ApiError, from_exception, invalid
 from caesura.runtime.server.keys.sender import sender_of
 from caesura.runtime.server.responses.output import Event
 from caesura.runtime.server.responses.response import Part
+from caesura.runtime.server.responses.run import LiveRun
 from caesura.runtime.server.responses.schema import ResponseRequest, parse
 from caesura.runtime.server.responses.service import Responses
 from caesura.runtime.server.responses.store import Stored
 
+CREATE, CANCEL = "response.create", "response.cancel"
 MAX_STREAMS = 64
 """The most stream ids of one connection."""
 MAX_REMEMBERED = 16
@@ -65,47 +68,57 @@ class _Connection:
             await asyncio.gather(*ended, return_exceptions=True)
 
     async def _take(self, text: str) -> None:
-        """Queue a request in its stream, or send an error."""
+        """Queue a request in its stream, or cancel one, or send an error."""
         stream_id: str | None = None
         try:
             message = await parsed(_message, text.encode())
             stream_id = _stream_id(message)
-            self._stream(stream_id).put(message)
+            if message.pop("type") == CANCEL:
+                self._cancel(message.get("response_id"), stream_id)
+            else:
+                self._stream(stream_id).put(message)
         except ApiError as error:
             await self._send(_told(error), stream_id)
+
+    def _cancel(self, response_id: object, stream_id: str | None) -> None:
+        """Cancel the response under way; raise `ApiError` if there is none."""
+        if response_id is None:
+            found = self._streams.get(stream_id)
+        else:
+            streams = self._streams.values()
+            found = next((each for each in streams if each.response_id == response_id), None)
+        if found is None or not found.cancel():
+            what = "in this stream" if response_id is None else f"with id {response_id!r:.80}"
+            message = f"There is no response {what} to cancel."
+            raise invalid(message, code="response_cancel_not_active")
 
     def _stream(self, stream_id: str | None) -> "_Stream":
         if stream_id not in self._streams:
             if len(self._streams) >= MAX_STREAMS:
                 message = f"stream_id: a connection has at most {MAX_STREAMS} streams."
                 raise invalid(message, "stream_id")
-            queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MAX_WAITING)
-            task = asyncio.create_task(self._answer_all(queue, stream_id))
-            self._streams[stream_id] = _Stream(queue, task)
+            self._streams[stream_id] = _Stream(stream_id, self._answer)
         return self._streams[stream_id]
 
-    async def _answer_all(
-        self, queue: asyncio.Queue[dict[str, Any]], stream_id: str | None
-    ) -> None:
-        while True:
-            message = await queue.get()
-            try:
-                await self._answer(message, stream_id)
-            except Exception as error:
-                # A continuation that failed must not be tried again on the same state.
-                self._recent.pop(str(message.get("previous_response_id")), None)
-                await self._send(_told(from_exception(error)), stream_id)
+    async def _answer(self, message: dict[str, Any], stream: "_Stream") -> None:
+        try:
+            await self._events(message, stream)
+        except Exception as error:
+            # A continuation that failed must not be tried again on the same state.
+            self._recent.pop(str(message.get("previous_response_id")), None)
+            await self._send(_told(from_exception(error)), stream.id)
 
-    async def _answer(self, message: dict[str, Any], stream_id: str | None) -> None:
+    async def _events(self, message: dict[str, Any], stream: "_Stream") -> None:
         generate = message.pop("generate", None) is not False
         asked, items = await parsed(parse, json.dumps(message).encode())
         create = self._responses.create if generate else self._responses.prepare
         part, run = await create(asked, items, sender_of(self._socket), self._recent)
         try:
+            stream.began(part, run)
             async for event in part.feed.read():
                 if part.feed.error is not None and part.feed.failed_first:
                     raise part.feed.error
-                await self._send(event, stream_id)
+                await self._send(event, stream.id)
         finally:
             if run is not None and not part.feed.is_ended:
                 await asyncio.shield(self._responses.left(part, run))
@@ -126,20 +139,61 @@ class _Connection:
             await self._socket.send_text(json.dumps(named, separators=(",", ":")))
 
 
-@dataclass(frozen=True, slots=True)
 class _Stream:
-    """The requests of one stream that wait, and the task that answers them."""
+    """The requests of one stream that wait, and the task that answers them one by one."""
 
-    queue: asyncio.Queue[dict[str, Any]]
-    task: asyncio.Task[None]
+    def __init__(
+        self,
+        stream_id: str | None,
+        answer: "Callable[[dict[str, Any], _Stream], Awaitable[None]]",
+    ) -> None:
+        self.id = stream_id
+        self._answer = answer
+        self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MAX_WAITING)
+        self._part: Part | None = None
+        self._run: LiveRun | None = None
+        self._cancelling: asyncio.Task[None] | None = None
+        self._is_busy = self._is_cancelled = False
+        self.task = asyncio.create_task(self._answer_all())
+
+    @property
+    def response_id(self) -> str | None:
+        """The id of the response under way."""
+        return None if self._part is None else self._part.id
 
     def put(self, message: dict[str, Any]) -> None:
         """Queue a request; raise `ApiError` if too many wait."""
         try:
-            self.queue.put_nowait(message)
+            self._queue.put_nowait(message)
         except asyncio.QueueFull:
             message_text = f"{MAX_WAITING} requests of this stream wait already: wait for them."
             raise ApiError(429, message_text, code="too_many_requests") from None
+
+    def began(self, part: Part, run: LiveRun | None) -> None:
+        """Note the response that answers the request, which may be cancelled already."""
+        self._part, self._run = part, run
+        if self._is_cancelled:
+            self._stop()
+
+    def cancel(self) -> bool:
+        """Cancel the response under way, or about to begin; return False if there is none."""
+        if not self._is_busy and self._queue.empty():
+            return False
+        self._is_cancelled = True
+        self._stop()
+        return True
+
+    def _stop(self) -> None:
+        if self._run is not None and self._cancelling is None:
+            self._cancelling = asyncio.create_task(self._run.cancel())
+
+    async def _answer_all(self) -> None:
+        while True:
+            message = await self._queue.get()
+            self._is_busy = True
+            await self._answer(message, self)
+            self._part = self._run = self._cancelling = None
+            self._is_busy = self._is_cancelled = False
 
 
 def _message(text: bytes) -> dict[str, Any]:
@@ -149,9 +203,10 @@ def _message(text: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise invalid(f"The frame is not valid JSON: {error}.") from None
     message: dict[str, Any] = read if isinstance(read, dict) else {}
-    kind = message.pop("type", None)
-    if kind != "response.create":
-        raise invalid(f"type must be 'response.create', got {str(kind)[:40]!r}.", "type")
+    kind = message.get("type")
+    if kind not in (CREATE, CANCEL):
+        known = f"{CREATE!r} or {CANCEL!r}"
+        raise invalid(f"type must be {known}, got {str(kind)[:40]!r}.", "type")
     if message.get("background"):
         raise invalid("background is not possible over a WebSocket: leave it out.", "background")
     message.pop("stream", None)  # a WebSocket always streams

@@ -417,6 +417,11 @@ async def test_a_stream_tells_what_waits_for_a_person(serve_script, tmp_path, do
         ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, "thinking: a budget"),
         ({"container": "x"}, "container is not supported here"),
         ({"context_management": {"edits": [{"type": "clear_tool_uses"}]}}, "'clear_tool_uses'"),
+        ({"context_management": {"edits": 5}}, "context_management.edits"),
+        ({"context_management": {"edits": True}}, "context_management.edits"),
+        ({"context_management": {"edits": [None]}}, "context_management.edits[0]"),
+        ({"context_management": {"edits": ["x"]}}, "context_management.edits[0]"),
+        ({"context_management": 5}, "context_management"),
         ({"server_tools": ["nothing"]}, "server_tools: "),
     ],
 )  # fmt: skip

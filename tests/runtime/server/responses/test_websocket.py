@@ -132,6 +132,57 @@ async def test_a_client_that_leaves_frees_its_request(
     await until(lambda: served.engine.open_sessions == 0)
 
 
+async def cancelled(client: Client, **fields: Any) -> dict[str, Any]:
+    await client.socket.send_json({"type": "response.cancel"} | fields)
+    return (await client.events())[-1]
+
+
+@pytest.mark.parametrize("named", [False, True])
+async def test_a_response_under_way_can_be_cancelled(
+    connect: Any, serve_script: Any, hanging: Any, named: bool
+) -> None:
+    engine = ScriptedEngine(sessions=[[call("hang"), say("a")], [say("b")]], model=MODEL)
+    served = await serve_script(engine, [hanging.tool])
+    _, client = await connect(served)
+    message = {"type": "response.create", "model": MODEL, "input": "x", "server_tools": ["hang"]}
+    await client.socket.send_json(message)
+    await hanging.started.wait()
+    created = await client.socket.receive_json()
+    fields = {"response_id": created["response"]["id"]} if named else {}
+    last = await cancelled(client, **fields)
+    assert (last["type"], last["response"]["status"]) == ("response.incomplete", "cancelled")
+    await hanging.cancelled.wait()
+    await until(lambda: served.engine.open_sessions == 0)
+    told = await cancelled(client, **fields)
+    assert (told["type"], told["error"]["code"]) == ("error", "response_cancel_not_active")
+    assert (await client.ask())[-1]["type"] == "response.completed"
+
+
+async def test_a_cancel_reaches_the_request_that_was_sent_before_it(
+    connect: Any, serve_script: Any, hanging: Any
+) -> None:
+    served = await serve_script([call("hang")], [hanging.tool])
+    _, client = await connect(served)
+    message = {"type": "response.create", "model": MODEL, "input": "x", "server_tools": ["hang"]}
+    await client.socket.send_json(message)
+    assert (await cancelled(client))["response"]["status"] == "cancelled"
+    await until(lambda: served.engine.open_sessions == 0)
+
+
+async def test_a_cancel_concerns_one_stream(connect: Any, serve_script: Any, hanging: Any) -> None:
+    served = await serve_script([call("hang")], [hanging.tool])
+    _, client = await connect(served)
+    message = {"type": "response.create", "model": MODEL, "input": "x", "server_tools": ["hang"]}
+    await client.socket.send_json(message | {"stream_id": "one"})
+    await hanging.started.wait()
+    while (await client.socket.receive_json())["type"] != "response.in_progress":
+        pass
+    for fields in ({}, {"stream_id": "other"}, {"response_id": "resp_other"}):
+        assert (await cancelled(client, **fields))["type"] == "error"
+    assert not hanging.cancelled.is_set()
+    assert (await cancelled(client, stream_id="one"))["response"]["status"] == "cancelled"
+
+
 async def test_a_connection_needs_the_key(connect: Any, serve_script: Any) -> None:
     served = await serve_script([], api_key="secret")
     with pytest.raises(aiohttp.WSServerHandshakeError):

@@ -1,13 +1,16 @@
 """Clients that send, read or come badly lose their own connection, and hold up nobody else."""
 
 import asyncio
+import gzip
 import logging
 import socket
+import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+import zstandard
 
 from caesura.runtime.server import create_app
 from caesura.runtime.server.http.sockets import SocketLimits
@@ -132,6 +135,57 @@ async def test_bodies_together_are_bounded(at):
     served = await at(max_body_bytes_read=100)
     answer = await served.said(HEAD + b"Content-Length: 1000\r\n\r\n" + b" " * 200)
     assert b"429" in answer and b"Retry-After: 1".lower() in answer.lower()
+
+
+def bare(data: bytes) -> bytes:
+    """Return deflated data without the zlib format around it, as some clients send."""
+    writer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return writer.compress(data) + writer.flush()
+
+
+def coded(coding: bytes, body: bytes) -> bytes:
+    framing = b"Connection: close\r\nContent-Length: %d\r\n" % len(body)
+    return HEAD + framing + b"Content-Encoding: " + coding + b"\r\n\r\n" + body
+
+
+CODED = [
+    (b"gzip", gzip.compress),
+    (b"x-gzip", lambda data: gzip.compress(data[:9]) + gzip.compress(data[9:])),
+    (b"GZIP", gzip.compress),
+    (b"deflate", zlib.compress),
+    (b"deflate", bare),
+    (b"zstd", zstandard.compress),
+    (b"zstd", lambda data: zstandard.compress(data[:9]) + zstandard.compress(data[9:])),
+    (b"identity", bytes),
+]
+
+
+@pytest.mark.parametrize(("coding", "encode"), CODED)
+async def test_a_compressed_body_is_read(at, coding, encode):
+    served = await at()
+    assert b"Hello!" in await served.said(coded(coding, encode(BODY)))
+
+
+@pytest.mark.parametrize(
+    ("coding", "encode"),
+    [(b"gzip", gzip.compress), (b"deflate", zlib.compress), (b"zstd", zstandard.compress)],
+)
+async def test_a_compressed_body_is_bounded_by_what_it_becomes(at, coding, encode):
+    served = await at()
+    large = encode(BODY + b" " * ServerOptions().client_max_size)
+    assert len(large) < 2**16
+    answer = await served.said(coded(coding, large))
+    assert b"413" in answer and b"request_too_large" in answer
+    for broken in (b"", BODY, encode(BODY)[:-9]):
+        answer = await served.said(coded(coding, broken))
+        assert b"400" in answer and (b"Content-Encoding" in answer or b"JSON" in answer)
+
+
+@pytest.mark.parametrize("coding", [b"br", b"gzip, gzip", b"gzip\r\nContent-Encoding: zstd"])
+async def test_a_coding_that_is_not_read_is_refused_by_those_that_are(at, coding):
+    served = await at()
+    answer = await served.said(coded(coding, BODY))
+    assert b"415" in answer and b"accept-encoding: gzip, deflate, zstd" in answer.lower()
 
 
 async def test_a_client_that_reads_nothing_ends_its_run(at):
