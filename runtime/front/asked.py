@@ -12,7 +12,8 @@ from typing import Any
 
 from starlette.datastructures import Headers
 
-from caesura.runtime.server.http.returning import SERVER, SESSION_HEADERS
+from caesura.runtime.server.http.lineage import named_by, named_in
+from caesura.runtime.server.http.returning import SERVER
 from caesura.scheduler.policy.routing import Asked
 
 BLOCK_CHARACTERS = 1024
@@ -34,8 +35,8 @@ def headers_of(message: Mapping[str, Any]) -> Headers:
 def asked_in(scope: Mapping[str, Any], body: bytes) -> Asked:
     """Return what an HTTP request tells."""
     headers = headers_of(scope)
-    session = next(filter(None, map(headers.get, SESSION_HEADERS)), "")
-    return replace(asked_of(scope["path"], body, session), server=headers.get(SERVER, ""))
+    named = named_by(headers).session
+    return replace(asked_of(scope["path"], body, named), server=headers.get(SERVER, ""))
 
 
 def asked_of(path: str, body: bytes, named: str = "") -> Asked:
@@ -74,8 +75,8 @@ def _conversation(data: Mapping[str, Any]) -> str:
 
 
 def _client_session(data: Mapping[str, Any]) -> str:
-    """Return OpenAI's `prompt_cache_key`, which asks for the place of requests with the same."""
-    return _text_of(data, "prompt_cache_key")
+    """Return the session's name, or OpenAI's `prompt_cache_key`, which asks for the same place."""
+    return named_in(data).session or _text_of(data, "prompt_cache_key")
 
 
 def _id_in(path: str) -> str:

@@ -53,7 +53,7 @@ class ChatCompletions:
         with state.gate.enter(shown):
             body = await request.body()
             asked, plan = await _planned(state, request)
-            sender = shown.of_user(plan.user)
+            sender = shown.of_user(plan.user, told=plan.spec.origin)
             run = self._kept.joined(shown, body, asked, plan, started)
             if run is not None:
                 await self._joined(request, send, asked, plan, run)

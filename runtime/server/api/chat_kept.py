@@ -157,7 +157,7 @@ class KeptChats:
                 )
             return known
         self._make_room()
-        sender = shown.of_user(plan.user, run_id)
+        sender = shown.of_user(plan.user, run_id, plan.spec.origin)
         answer = _answer(plan, asked, run_id, int(time.time()))
         about = {"api": API, "body": body.decode(), "created": answer.created}
         journal = writer.begin(run_id, about | {"sender": sender.to_wire()})

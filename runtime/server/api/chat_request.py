@@ -42,6 +42,7 @@ from caesura.runtime.server.api.fields import (
     template_variables,
 )
 from caesura.runtime.server.http.errors import ApiError, invalid
+from caesura.runtime.server.http.lineage import named_in
 from caesura.scheduler.messages import (
     CallRule,
     Message,
@@ -302,6 +303,7 @@ def make_plan(request: ChatRequest, engine: Engine, tools: Registry, limits: Lim
             cache_salt=request.cache_salt,
             priority=request.priority,
             adapter=adapter,
+            origin=named_in(request.model_extra or {}),
         ),
         sampling=sampling,
         registry=registry,

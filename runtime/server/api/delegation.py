@@ -20,10 +20,12 @@ from caesura.runtime.server.api.fields import MAX_BAD_WORDS, MAX_MESSAGES, MAX_S
 from caesura.runtime.server.http.connection import ToldOfLeaving, parsed, parsed_once, sends_json
 from caesura.runtime.server.http.errors import NO_THREADS, ApiError, invalid, speaks_anthropic
 from caesura.runtime.server.http.exchange import note_code
+from caesura.runtime.server.http.lineage import named_in
 from caesura.runtime.server.keys.key import salted
 from caesura.runtime.server.keys.sender import Sender, sender_of, with_origin
 from caesura.runtime.server.load.gate import unavailable
 from caesura.runtime.server.load.state import State
+from caesura.scheduler.programs import NO_ORIGIN
 from caesura.scheduler.vllm_server import VllmServer
 
 Side = Literal["ours", "vllm"]
@@ -122,7 +124,8 @@ class Delegation:
             raise unavailable(self._readiness.not_ready)
         if body is None:
             body = await request.body()
-        sender = sender_of(request).of_user(None)
+        told = named_in(await self.fields_of(request)) if sends_json(request) else NO_ORIGIN
+        sender = sender_of(request).of_user(None, told=told)
         with self._gate.enter(sender), self._followed(sender):
             body = await self._with_media(request, body)
             if request.url.path.endswith(_GENERATE):

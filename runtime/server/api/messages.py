@@ -252,7 +252,7 @@ class Messages:
         shown = sender_of(request)
         with state.gate.enter(shown):
             asked, plan = await self._planned(request)
-            sender = shown.of_user(plan.user)
+            sender = shown.of_user(plan.user, told=plan.spec.origin)
             plan = with_sender(state, plan, sender)
             thinks = asked.thinking is None or asked.thinking.type != "disabled"
             tools = plan.client_tools

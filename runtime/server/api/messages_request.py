@@ -35,6 +35,7 @@ from caesura.runtime.server.api.fields import (
     valid_schema,
 )
 from caesura.runtime.server.http.errors import NO_THREADS, invalid
+from caesura.runtime.server.http.lineage import without_session
 
 BILLING = "x-anthropic-billing-header"
 """Claude Code begins a block of `system` with this, and the rest of it differs in each request."""
@@ -344,6 +345,7 @@ class MessagesRequest(BaseModel):
 
     def chat(self) -> ChatRequest:
         """Return the chat completion request that asks for the same."""
+        user = None if self.metadata is None else self.metadata.user_id
         fields: dict[str, Any] = {
             "model": self.model,
             "messages": self._messages(),
@@ -354,7 +356,8 @@ class MessagesRequest(BaseModel):
             "temperature": self.temperature,
             "top_p": self.top_p,
             "top_k": self.top_k,
-            "user": None if self.metadata is None else self.metadata.user_id,
+            "user": without_session(user),
+            "metadata": {"user_id": user},  # which names the session
             "chat_template_kwargs": self._template(),
             "cache_salt": self.cache_salt,
             "continue_final_message": self.messages[-1].role == "assistant",

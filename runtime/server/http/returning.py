@@ -1,22 +1,18 @@
 """The headers by which a session finds its server again, and the server's own name in answers."""
 
 import re
-from collections.abc import Sequence
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server.http.exchange import noted_answer
+from caesura.runtime.server.http.lineage import SESSION
 
-SESSION, PARENT = "Caesura-Session", "Caesura-Parent"
-"""The headers with which a client names a session, and the session that started it."""
 SERVER = "Caesura-Server"
 """The server that answered. A client that sends it back returns to that server."""
 ANSWER = "Caesura-Answer"
 """The id of the response or conversation that an answer is about, which later requests name."""
-SESSION_HEADERS: Sequence[str] = (SESSION, "X-Session-ID")
-"""The headers that name a session. The second is the one of Ray Serve and of vLLM's router."""
 MAX_NAME_CHARACTERS = 128
 _NAME = re.compile(rf"[A-Za-z0-9._:#-]{{1,{MAX_NAME_CHARACTERS}}}")
 

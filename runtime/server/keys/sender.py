@@ -13,9 +13,9 @@ from typing import Any
 from starlette.requests import HTTPConnection
 
 from caesura.runtime.server.http.errors import invalid
-from caesura.runtime.server.http.returning import PARENT, SESSION
+from caesura.runtime.server.http.lineage import PARENT, SESSION, named_by
 from caesura.runtime.server.keys.key import UNDECODABLE, Key, tenant_of
-from caesura.scheduler.programs import MAX_NAME_CHARACTERS, Origin
+from caesura.scheduler.programs import MAX_NAME_CHARACTERS, NO_ORIGIN, Origin
 
 SENDER = "caesura.sender"
 """Where a request's scope holds its `Sender`."""
@@ -32,8 +32,8 @@ class _Shown:
     authorization: str | None = None
     idempotency_key: str | None = None
     """A text that the client chooses, and repeats whenever it repeats this request."""
-    session: str = ""
-    parent: str = ""
+    named: Origin = NO_ORIGIN
+    """The session and its parent, by their names."""
 
     @property
     def key(self) -> str:
@@ -88,20 +88,23 @@ class Sender:
         """The digest of the API key that the request shows, or an empty text."""
         return self.origin.tenant
 
-    def of_user(self, user: str | None, session: str = "") -> "Sender":
+    def of_user(self, user: str | None, session: str = "", told: Origin = NO_ORIGIN) -> "Sender":
         """Return the sender of a request whose body names a `user`, with the session of its run.
 
-        The session is the one that the headers name, or `session`. Raises `ApiError` for a name
-        that is too long.
+        The session and its parent are those that the headers name, or else those `told` by the
+        body; a request without a name has the name `session`. Raises `ApiError` for a name that is
+        too long.
         """
         shown = self.shown
-        for header, text in ((SESSION, shown.session), (PARENT, shown.parent)):
+        named = shown.named
+        for header, text in ((SESSION, named.session), (PARENT, named.parent)):
             if len(text) > MAX_NAME_CHARACTERS:
                 raise invalid(
                     f"The header {header} has {len(text)} characters: send at most"
                     f" {MAX_NAME_CHARACTERS}."
                 )
-        origin = Origin(self.tenant, shown.session or session, shown.parent)
+        name = named.session or told.session or session
+        origin = Origin(self.tenant, name, named.parent or told.parent)
         return replace(self, asker=shown.asker(user), owner=shown.owner(user), origin=origin)
 
     def to_wire(self) -> dict[str, Any]:
@@ -126,8 +129,7 @@ def found_sender(headers: Mapping[str, str], keys: Mapping[str, Key]) -> Sender:
     shown = _Shown(
         headers.get("Authorization") or (f"Bearer {key}" if key else None),
         headers.get(IDEMPOTENCY_KEY),
-        headers.get(SESSION, ""),
-        headers.get(PARENT, ""),
+        named_by(headers),
     )
     tenant = tenant_of(shown.key)
     return Sender(

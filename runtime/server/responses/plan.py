@@ -108,6 +108,7 @@ def make_plan(
         cache_salt=request.cache_salt,
         priority=request.priority,
         adapter=adapter,
+        origin=request.origin,
     )
     run = Plan(
         messages=messages,

@@ -30,6 +30,7 @@ from caesura.runtime.server.api.fields import (
     valid_schema,
 )
 from caesura.runtime.server.http.errors import invalid
+from caesura.runtime.server.http.lineage import named_in
 from caesura.runtime.server.responses.items import LEFT_OUT, items_of
 from caesura.runtime.server.responses.store import Item
 from caesura.runtime.server.responses.tools import (
@@ -40,6 +41,7 @@ from caesura.runtime.server.responses.tools import (
     Tools,
 )
 from caesura.scheduler.messages import Sampling, TextFormat
+from caesura.scheduler.programs import Origin
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -182,6 +184,12 @@ class ResponseRequest(Prompt, SamplingFields):
     def who(self) -> str | None:
         """The client's user; OpenAI's newer field stands in for `user`."""
         return self.user or self.safety_identifier
+
+    @property
+    def origin(self) -> Origin:
+        """The session and its parent, where the body names them."""
+        key, told = self.prompt_cache_key, self.client_metadata
+        return named_in({"prompt_cache_key": key, "client_metadata": told})
 
     @property
     def stored(self) -> bool:

@@ -95,7 +95,7 @@ class Responses:
             return found
         plan = await self._planned(request, items, history)
         part = self._part(self._resource(request), items, history, plan, sender.tenant)
-        sender = sender.of_user(plan.run.user, part.id)
+        sender = sender.of_user(plan.run.user, part.id, plan.run.spec.origin)
         part.journaled = self._begun_journal(part, history, plan, sender)
         return part, await self._start(part, plan, sender, began)
 
