@@ -87,12 +87,44 @@ def _part(number: int, part: object) -> dict[str, Any]:
     kind = part["type"]
     if kind in MEDIA_KINDS:
         return media_part(kind, part.get(kind), f"part {number}")
+    if kind == "file":
+        given = part.get("file")
+        sent = given if isinstance(given, Mapping) else {}
+        if sent.get("file_id") is not None:
+            raise ValueError(f"part {number}: files are not kept here: send its file_data")
+        text = file_text(sent.get("file_data"))
+        return {"type": "text", "text": titled(sent.get("filename"), text)}
     if kind not in TEXTS:
         known = ", ".join(("text", *MEDIA_KINDS))
         raise ValueError(f"part {number} is of type {kind[:64]!r}; only {known} are supported")
     if not isinstance(part.get(kind), str):
         raise ValueError(f"part {number} must have a {kind} that is a string")
     return {"type": "text", "text": part[kind]}
+
+
+def file_text(data: object, media_type: str = "") -> str:
+    """Return the text of a file that is sent as base64, or as a data URL.
+
+    Raises `ValueError` for a file that is no text in UTF-8.
+    """
+    if not isinstance(data, str):
+        raise ValueError("a file must have its content as a text in base64")
+    if data.startswith("data:"):
+        head, _, data = data.partition(",")
+        media_type = head.removeprefix("data:").partition(";")[0]
+    try:
+        text = base64.b64decode(data, validate=True).decode()
+    except ValueError:
+        text = "\0"
+    if "\0" in text or text.startswith("%PDF"):
+        what = f" of type {media_type[:64]}" if media_type else ""
+        raise ValueError(f"only documents of text are read here, in UTF-8: send this one{what} so")
+    return text
+
+
+def titled(title: object, text: str) -> str:
+    """Return the text of a document behind its title, if it has one."""
+    return f"{title}:\n{text}" if isinstance(title, str) and title else text
 
 
 class MediaRefused(UsageError):

@@ -19,6 +19,7 @@ from caesura.intercept.calls.events import (
 from caesura.runtime.run.context import Plan
 from caesura.runtime.run.fold import RunFold
 from caesura.runtime.server.api.chat_request import ChatRequest
+from caesura.runtime.server.api.notes import with_notes
 from caesura.scheduler.answers import REASONING
 from caesura.tools.people import Pending
 
@@ -51,11 +52,12 @@ class Answer(RunFold[Numbered]):
         forced_name: str | None = None,
         index: int = 0,
         reasoning: bool = True,
+        notes: Sequence[str] = (),
     ) -> None:
         """Create an empty answer; `forced_name` is the tool that `tool_choice` names.
 
         Without `reasoning`, the client does not see what the model thought. `index` is the answer's
-        place among the choices of a request.
+        place among the choices of a request. `notes` say what of the request was left out.
         """
         super().__init__()
         self.id = f"chatcmpl-{uuid.uuid4().hex}"
@@ -63,6 +65,7 @@ class Answer(RunFold[Numbered]):
         self.created = int(time.time())
         self.model = model
         self._client_tools = client_tools
+        self._notes = notes
         self._pausing = pausing
         self._forced_name = forced_name
         self._logprobs: list[dict[str, Any]] | None = [] if logprobs else None
@@ -146,6 +149,10 @@ class Answer(RunFold[Numbered]):
             return "stop"  # OpenAI's also of a call that the client has chosen by its name
         return "tool_calls"
 
+    def extension(self) -> dict[str, Any] | None:
+        """Return what the server's tools did, and what was left out; None if nothing was."""
+        return with_notes(super().extension(), self._notes)
+
     def logprobs(self) -> dict[str, Any] | None:
         """Return the tokens of the text with their log probabilities, if the client wants them."""
         return None if self._logprobs is None else _logprobs(self._logprobs)
@@ -224,14 +231,15 @@ def answer_of(plan: Plan, asked: ChatRequest, index: int = 0) -> Answer:
         forced_name=plan.forced_name,
         index=index,
         reasoning=asked.include_reasoning is not False,
+        notes=asked.left_out(),
     )
 
 
 def completion(answers: Sequence[Answer]) -> dict[str, Any]:
     """Return the whole answers to a request as its choices.
 
-    The field `caesura` is present only if the server ran tools. A choice has it where there are
-    several.
+    The field `caesura` is present only if the server ran tools or left something out. A choice has
+    it where there are several.
     """
     first, *others = answers
     choices = [_choice(answer) for answer in answers]

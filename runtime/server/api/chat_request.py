@@ -1,8 +1,9 @@
 """A chat completion request: its schema with OpenAI's fields and our own, and the plan of its run.
 
 `HARMLESS` fields change nothing in the answer and are ignored. `NEUTRAL` fields may have the value
-that changes nothing. Every other field is refused with its name. Fields that the parts of a message
-or of a tool do not name are ignored.
+that changes nothing. Fields that are known to change the answer are refused with their names, and
+all others are left out with a note. Fields that the parts of a message or of a tool do not name are
+ignored.
 """
 
 import json
@@ -41,6 +42,7 @@ from caesura.runtime.server.api.fields import (
     in_words,
     template_variables,
 )
+from caesura.runtime.server.api.notes import UNSUPPORTED, left_out_of, say_once
 from caesura.runtime.server.http.errors import ApiError, invalid
 from caesura.runtime.server.http.lineage import named_in
 from caesura.scheduler.messages import (
@@ -67,12 +69,15 @@ HARMLESS = {
     "service_tier",
     "session_id",
     "store",
+    "stream_interval",
 }
 """Fields of OpenAI's and vLLM's that do not change the answer."""
 NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "add_generation_prompt": (True,),
     "add_special_tokens": (False,),
     "echo": (False,),
+    "function_call": ("auto", "none"),
+    "functions": ([],),
     "ignore_eos": (False,),
     "include_stop_str_in_output": (False,),
     "length_penalty": (1,),
@@ -83,9 +88,10 @@ NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "skip_special_tokens": (True,),
     "spaces_between_special_tokens": (True,),
     "use_beam_search": (False,),
-    "verbosity": ("medium",),
 }
 """Unsupported fields, and the values with which they change nothing; null always does."""
+REFUSED = UNSUPPORTED | {"audio", "web_search_options"}
+"""Fields that change the answer, and that are refused."""
 
 
 def _json_text(arguments: object) -> object:
@@ -229,6 +235,10 @@ class ChatRequest(SamplingFields):
         """Return the variables for the model's chat template, as vLLM's server names them."""
         return template_variables(self.reasoning_effort, self.chat_template_kwargs)
 
+    def left_out(self) -> list[str]:
+        """Return what is left out; raise `ApiError` for a field that cannot be."""
+        return left_out_of(self.model_extra, harmless=HARMLESS, neutral=NEUTRAL, refused=REFUSED)
+
 
 def parse(body: bytes) -> ChatRequest:
     """Return the request in a body; raise an `ApiError` that names the wrong field."""
@@ -241,12 +251,8 @@ def parse(body: bytes) -> ChatRequest:
 
 
 def refuse_unsupported(request: ChatRequest) -> None:
-    """Raise `ApiError` that names a field which is unknown or not supported."""
-    for name, value in (request.model_extra or {}).items():
-        if name in HARMLESS or value is None or value in NEUTRAL.get(name, ()):
-            continue
-        shown = name[:64]
-        raise invalid(f"{shown} is not supported here: leave the field out.", shown)
+    """Raise `ApiError` that names a field which is not supported, or that another one excludes."""
+    request.left_out()
     _refuse_contradictions(request)
 
 
@@ -275,6 +281,7 @@ def _refuse_contradictions(request: ChatRequest) -> None:
 def make_plan(request: ChatRequest, engine: Engine, tools: Registry, limits: Limits) -> Plan:
     """Return the plan of `request`; raise `ApiError` for a model or tool that is not served."""
     adapter = adapter_of(request.model, engine)
+    say_once(request.left_out())
     registry = selected(request.server_tools, tools)
     clients = _client_tools(request.tools, registry)
     choice = request.tool_choice

@@ -78,7 +78,13 @@ class SplicedChat:
         except ApiError:
             return None  # vLLM's server may know what this one does not, or say what is wrong
         one = asked.n in (None, 1) and asked.parallel_tool_calls is not False
-        if not one or asked.continue_final_message or asked.model != self._model:
+        # A field that is unknown here may be one of a newer vLLM, and shape the prompt.
+        if (
+            not one
+            or asked.left_out()
+            or asked.continue_final_message
+            or asked.model != self._model
+        ):
             return None
         return _conversation(asked, given, sender)
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import time
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ from caesura.runtime.run.fold import RunFold
 from caesura.runtime.server.api.chat_request import make_plan
 from caesura.runtime.server.api.decoding import open_session, stream_pieces, with_sender
 from caesura.runtime.server.api.messages_request import Block, MessagesRequest, answer_record, parse
+from caesura.runtime.server.api.notes import say_once, with_notes
 from caesura.runtime.server.api.people import pending_told
 from caesura.runtime.server.http.connection import parsed, parsed_once
 from caesura.runtime.server.http.errors import JsonAnswer
@@ -48,11 +49,17 @@ class Answer(RunFold[Event]):
 
     A call is shown once it is complete. If the server runs tools (`pausing`), the model learns of
     a malformed call and tries again. Otherwise a malformed call is text. The client sees thinking
-    only if the answer `thinks`.
+    only if the answer `thinks`. `notes` say what of the request was left out.
     """
 
     def __init__(
-        self, model: str, client_tools: frozenset[str], *, pausing: bool, thinks: bool = True
+        self,
+        model: str,
+        client_tools: frozenset[str],
+        *,
+        pausing: bool,
+        thinks: bool = True,
+        notes: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self.id = f"msg_{uuid.uuid4().hex}"
@@ -60,6 +67,7 @@ class Answer(RunFold[Event]):
         self._client_tools = client_tools
         self._pausing = pausing
         self._thinks = thinks
+        self._notes = notes
         self._content: list[dict[str, Any]] = []
         self._text: list[str] | None = None
         """The pieces of the block of text or thinking that is open."""
@@ -162,9 +170,9 @@ class Answer(RunFold[Event]):
         return answer_record([Block.model_validate(block) for block in self._blocks()])
 
     def whole(self) -> dict[str, Any]:
-        """Return the object `message`; its field `caesura` is present only if the server ran tools.
+        """Return the object `message`; its field `caesura` tells what the server's tools did.
 
-        `caesura` holds the server's own calls, as in chat completions.
+        It is as in chat completions: present only if the server ran tools or left something out.
         """
         usage = {"usage": self._tokens() | NO_USAGE}
         return self._head(self._blocks()) | self._end() | usage | self._own()
@@ -217,8 +225,8 @@ class Answer(RunFold[Event]):
         }
 
     def _own(self) -> dict[str, Any]:
-        ran = self.extension()
-        return {} if ran is None else {"caesura": ran}
+        told = with_notes(self.extension(), self._notes)
+        return {} if told is None else {"caesura": told}
 
 
 def _text(text: str) -> dict[str, Any]:
@@ -256,7 +264,13 @@ class Messages:
             plan = with_sender(state, plan, sender)
             thinks = asked.thinking is None or asked.thinking.type != "disabled"
             tools = plan.client_tools
-            answer = Answer(asked.model, tools, pausing=plan.spec.pausing, thinks=thinks)
+            answer = Answer(
+                asked.model,
+                tools,
+                pausing=plan.spec.pausing,
+                thinks=thinks,
+                notes=asked.left_out(),
+            )
             note_answer(request.scope, answer.id)
             async with open_session(state, plan, answer) as session:
                 decoding = stream_pieces(state, plan, session, answer, started, sender)
@@ -271,6 +285,7 @@ class Messages:
     async def _planned(self, request: Request) -> tuple[MessagesRequest, Plan]:
         """Parse and check a body; raise `ApiError` if it is invalid."""
         asked, chat = await parsed_once(request, parse)
+        say_once(asked.left_out())
         state = self._state
 
         def planned(body: bytes) -> Plan:

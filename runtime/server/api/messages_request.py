@@ -1,8 +1,9 @@
 """A request to `/v1/messages`: its schema, its blocks, and the chat request that asks for the same.
 
 `HARMLESS` fields change nothing in the answer and are ignored. `NEUTRAL` fields may have the value
-that changes nothing. Every other field is refused with its name. Fields that the parts of a message
-or of a tool do not name are ignored.
+that changes nothing. Fields that are known to change the answer are refused with their names, and
+all others are left out with a note. Fields that the parts of a message or of a tool do not name are
+ignored.
 """
 
 import json
@@ -21,7 +22,7 @@ from pydantic import (
 )
 from pydantic import BeforeValidator as Before
 
-from caesura.runtime.run.media import Content, joined
+from caesura.runtime.run.media import Content, file_text, joined, titled
 from caesura.runtime.server.api.chat_request import ChatRequest, refuse_unsupported
 from caesura.runtime.server.api.fields import (
     MAX_MESSAGES,
@@ -34,35 +35,48 @@ from caesura.runtime.server.api.fields import (
     in_words,
     valid_schema,
 )
+from caesura.runtime.server.api.notes import UNSUPPORTED, left_out_of
 from caesura.runtime.server.http.errors import NO_THREADS, invalid
 from caesura.runtime.server.http.lineage import without_session
 
 BILLING = "x-anthropic-billing-header"
 """Claude Code begins a block of `system` with this, and the rest of it differs in each request."""
 HARMLESS = {
+    "betas",
     "billing_policy",
     "cache_control",
     "diagnostics",
     "inference_geo",
     "service_tier",
+    "speed",
     "user_profile_id",
     "workspace_id",
 }
 """Fields of Anthropic's that do not change the answer."""
-NEUTRAL: Mapping[str, tuple[object, ...]] = {"mcp_servers": ([],), "speed": ("standard",)}
+NEUTRAL: Mapping[str, tuple[object, ...]] = {"mcp_servers": ([],)}
 """Unsupported fields, and the values with which they change nothing; null always does."""
 _THINKING = ("thinking", "redacted_thinking")
+LEFT_OUT = frozenset(
+    {
+        *("server_tool_use", "web_search_tool_result", "web_fetch_tool_result"),
+        *("code_execution_tool_result", "bash_code_execution_tool_result"),
+        *("text_editor_code_execution_tool_result", "tool_search_tool_result"),
+        *("mcp_tool_use", "mcp_tool_result", "container_upload"),
+    }
+)
+"""Blocks that are not shown to the model: what tools of Anthropic's own did."""
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     "text": ("text",),
     "tool_use": ("id", "name", "input"),
     "tool_result": ("tool_use_id",),
     "image": ("source",),
     **dict.fromkeys(_THINKING, ()),
+    **dict.fromkeys(LEFT_OUT, ()),
 }
 """The types of blocks, and the fields that each must have."""
 _ALLOWED: Mapping[str, tuple[str, ...]] = {
-    "user": ("text", "tool_result", "image"),
-    "assistant": ("text", "tool_use", *_THINKING),
+    "user": ("text", "tool_result", "image", *LEFT_OUT),
+    "assistant": ("text", "tool_use", *_THINKING, *LEFT_OUT),
     "system": ("text",),
 }
 """The types of blocks that a message of a role may hold."""
@@ -97,10 +111,38 @@ def _url(source: object) -> object:
     raise ValueError("an image's source must be of type base64, with data, or url, with a url")
 
 
+def _document(block: Mapping[str, Any]) -> str:
+    """Return the text of a block `document`; raise `ValueError` for one that is no text."""
+    source = block.get("source")
+    given = source if isinstance(source, Mapping) else {}
+    match given.get("type"):
+        case "text" if isinstance(given.get("data"), str):
+            text = given["data"]
+        case "content":
+            text = _joined_texts(given.get("content"))
+        case "base64":
+            text = file_text(given.get("data"), str(given.get("media_type") or ""))
+        case _:
+            raise ValueError("a document's source must be of type text, content, or base64 of text")
+    title, context = block.get("title"), block.get("context")
+    return titled(f"{title or 'Document'} ({context})" if context else title, text)
+
+
+def _joined_texts(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else [None]
+    texts = [block.get("text") if isinstance(block, Mapping) else None for block in blocks]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("a document may hold text alone")
+    return "\n".join(map(str, texts))
+
+
 class Block(Part):
     """A content block of any type; `content` is that of a tool's result.
 
-    `source` is the URL of an image: its address, or a data URL.
+    `source` is the URL of an image: its address, or a data URL. Documents and results of searches
+    become blocks of text.
     """
 
     type: str
@@ -113,6 +155,17 @@ class Block(Part):
     source: Annotated[str, BeforeValidator(_url)] | None = None
     content: "Blocks" = []
     is_error: bool | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_text(cls, block: Any) -> Any:
+        kind = block.get("type") if isinstance(block, Mapping) else None
+        if kind == "document":
+            return {"type": "text", "text": _document(block)}
+        if kind == "search_result":
+            title = f"{block.get('title') or 'Found'} ({block.get('source')})"
+            return {"type": "text", "text": titled(title, _joined_texts(block.get("content")))}
+        return {"type": kind} if isinstance(kind, str) and kind in LEFT_OUT else block
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -366,6 +419,12 @@ class MessagesRequest(BaseModel):
             fields |= self.tool_choice.chat()
         return ChatRequest.model_validate(fields | self._output())
 
+    def left_out(self) -> list[str]:
+        """Return what is left out; raise `ApiError` for a field that cannot be."""
+        notes = left_out_of(self.model_extra, harmless=HARMLESS, neutral=NEUTRAL, refused=REFUSED)
+        blocks = (block.type for message in self.messages for block in message.content)
+        return [*notes, *dict.fromkeys(f"block {kind}" for kind in blocks if kind in LEFT_OUT)]
+
     def _messages(self) -> list[dict[str, Any]]:
         records = [record for message in self.messages for record in message.records()]
         system = system_text(self.system)
@@ -386,17 +445,19 @@ class MessagesRequest(BaseModel):
         return fields
 
 
+REFUSED = UNSUPPORTED | set(ChatRequest.model_fields) | {"container", "thread"}
+"""Fields that change the answer and that are refused, those of chat completions among them."""
+
+
 def parse(body: bytes) -> tuple[MessagesRequest, ChatRequest]:
     """Return the request in a body, and as one of chat; raise `ApiError` naming a wrong field."""
     try:
         request = MessagesRequest.model_validate_json(body)
     except ValidationError as error:
         raise in_words(error) from None
-    for name, value in (request.model_extra or {}).items():
-        if name not in HARMLESS and value is not None and value not in NEUTRAL.get(name, ()):
-            shown = name[:64]
-            code = NO_THREADS if name == "thread" else None
-            raise invalid(f"{shown} is not supported here: leave the field out.", shown, code)
+    if (request.model_extra or {}).get("thread") is not None:
+        raise invalid("thread is not supported: send all messages.", "thread", NO_THREADS)
+    request.left_out()
     _refuse_conflicts(request)
     try:
         chat = request.chat()

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from caesura.runtime.run.media import Content, media_part
+from caesura.runtime.run.media import Content, file_text, media_part, titled
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses import ids
 from caesura.runtime.server.responses.store import Item
@@ -28,7 +28,7 @@ LEFT_OUT = frozenset(
 ACTIONS = {"apply_patch_call": "operation", "local_shell_call": "action", "shell_call": "action"}
 """Calls of OpenAI's own tools that clients run, and the field that tells what to do."""
 _MEDIA = ("input_image", "input_audio")
-_TAKEN = "text, input_image and input_audio in messages that the model did not write"
+_TAKEN = "text, input_image, input_audio and input_file in messages that the model did not write"
 
 
 def items_of(given: object, param: str = "input") -> list[Item]:
@@ -97,6 +97,8 @@ def _part(part: object, path: str, written: bool) -> Item:
             return {"type": "refusal", "refusal": _text(part, "refusal", path)}
         case "input_image" | "input_audio" as kind if not written:
             return _medium(part, kind, path)
+        case "input_file" if not written:
+            return _file(part, path)
         case other:
             message = f"{path} is of type {_shown(other)}; {_TAKEN} are supported."
             raise invalid(message, f"{path}.type")
@@ -114,6 +116,21 @@ def _medium(part: Mapping[str, Any], kind: str, path: str) -> Item:
         raise invalid(f"{field}: files are not kept here: send the picture as image_url.", field)
     url = _name(part, "image_url", path)
     return {"type": kind, "image_url": url, "detail": str(part.get("detail") or "auto")}
+
+
+def _file(part: Mapping[str, Any], path: str) -> Item:
+    """Return a file of text."""
+    for name in ("file_id", "file_url"):
+        if part.get(name) is not None:
+            field = f"{path}.{name}"
+            message = "files are neither kept nor fetched here: send the text as file_data"
+            raise invalid(f"{field}: {message}.", field)
+    data = _name(part, "file_data", path)
+    try:
+        file_text(data)
+    except ValueError as error:
+        raise invalid(f"{path}: {error}.", f"{path}.file_data") from None
+    return {"type": "input_file", "filename": str(part.get("filename") or ""), "file_data": data}
 
 
 def _text_part(text: str, written: bool) -> Item:
@@ -304,8 +321,14 @@ def text_of(parts: str | Sequence[Mapping[str, Any]]) -> str:
     """Return the text of a content; line breaks join its parts."""
     if isinstance(parts, str):
         return parts
-    texts = (part.get("text", part.get("refusal")) for part in parts)
+    texts = map(_text_of, parts)
     return "\n".join(str(text) for text in texts if text is not None)
+
+
+def _text_of(part: Mapping[str, Any]) -> object:
+    if part.get("type") == "input_file":
+        return titled(part["filename"], file_text(part["file_data"]))
+    return part.get("text", part.get("refusal"))
 
 
 def content_of(parts: str | Sequence[Mapping[str, Any]]) -> Content:

@@ -89,7 +89,8 @@ class _Writer:
     def _reasoning(self, item: Item) -> None:
         parts = item.get("content")
         if isinstance(parts, list):  # another server's may be of any form
-            text = text_of([part for part in parts if isinstance(part, Mapping)])
+            told = [part for part in parts if isinstance(part, Mapping) and "text" in part]
+            text = text_of([{"text": part["text"]} for part in told])
             self._thoughts += [text] if text else []
 
     def _take_thoughts(self, message: dict[str, Any]) -> None:

@@ -3,10 +3,8 @@
 A conversation that does not fit the context window is shortened for `truncation: "auto"`.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 from caesura.runtime.engine import Engine
@@ -14,6 +12,7 @@ from caesura.runtime.run.context import Plan, pauses_of
 from caesura.runtime.run.fold import digest
 from caesura.runtime.run.limits import Limits, bounded
 from caesura.runtime.server.api.chat_request import adapter_of, selected
+from caesura.runtime.server.api.notes import say_once
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses.answer import Shown
 from caesura.runtime.server.responses.messages import messages_of, with_instructions
@@ -38,8 +37,6 @@ from caesura.tools.people import People
 from caesura.tools.people.asking import with_approval
 from caesura.tools.registry import Registry
 from caesura.tools.tool import Tool as ServerTool
-
-LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +85,7 @@ def make_plan(
 ) -> ResponsePlan:
     """Return the plan of `request`; raise `ApiError` for a model or tool that is not served."""
     adapter = adapter_of(request.model, engine)
-    for what in left_out(request):
-        say_once("the grammar of a custom tool" if what.startswith("grammar") else f"the {what}")
+    say_once(left_out(request))
     offer = offered(request, tools, people)
     own = messages_of(items, history.messages)
     messages = tuple(with_instructions(request.instructions, [*history.messages, *own]))
@@ -121,16 +117,6 @@ def make_plan(
         limits=bounded(limits, request.max_output_tokens),
     )
     return ResponsePlan(run, _shown(offer, spec), own, _listed(offer, history))
-
-
-@cache
-def say_once(what: str) -> None:
-    """Log that requests have something that is left out, unless that was logged before."""
-    LOG.warning(
-        "a request has %s, which this server does not have: it is left out, here and in further"
-        " requests, and named under `caesura.left_out` of each response",
-        what,
-    )
 
 
 def offered(request: Prompt, tools: Registry, people: People | None) -> Offer:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from caesura.runtime.events import Usage
+from caesura.runtime.server.api.notes import with_notes
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.responses import ids
 from caesura.runtime.server.responses.schema import ResponseRequest, left_out
@@ -85,10 +86,8 @@ class Resource:
             "usage": self.usage,
         }
         told |= _echo(self.request) | _settings(self.request, self.defaults)
-        left = left_out(self.request)
-        if self.extension is not None or left:
-            told["caesura"] = {**(self.extension or {}), **({"left_out": left} if left else {})}
-        return told
+        own = with_notes(self.extension, left_out(self.request))
+        return told if own is None else told | {"caesura": own}
 
 
 def _echo(request: ResponseRequest) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The schema of a request to `/v1/responses`.
 
-A field that is not listed here is refused. These fields have no effect on the answer, and a
-response returns them: `metadata`, `prompt_cache_key`, `reasoning.summary`, `safety_identifier`,
+A field of chat completions or of vLLM's that changes the answer is refused, and any other field
+that is not listed here is left out with a note. These have no effect on the answer, and a response
+returns them: `metadata`, `prompt_cache_key`, `reasoning.summary`, `safety_identifier`,
 `user` and `text.verbosity`. These have no effect at all: `service_tier`, `stream_options`,
 `prompt_cache_retention`, `prompt_cache_options` and `client_metadata`.
 """
@@ -11,24 +12,26 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import (
     BaseModel,
     BeforeValidator,
+    ConfigDict,
     Field,
     ValidationError,
     field_validator,
     model_validator,
 )
 
+from caesura.runtime.server.api.chat_request import HARMLESS, NEUTRAL, ChatRequest
 from caesura.runtime.server.api.fields import (
     Listed,
     NotEmpty,
     Part,
     Priority,
     SamplingFields,
-    Strict,
     TemplateVariables,
     in_words,
     template_variables,
     valid_schema,
 )
+from caesura.runtime.server.api.notes import UNSUPPORTED, left_out_of
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.http.lineage import named_in
 from caesura.runtime.server.responses.items import LEFT_OUT, items_of
@@ -50,16 +53,18 @@ MAX_METADATA_KEY_CHARACTERS = 64
 MAX_METADATA_VALUE_CHARACTERS = 512
 LOGPROBS = "message.output_text.logprobs"
 
-Includable = Literal[
-    "code_interpreter_call.outputs",
-    "computer_call_output.output.image_url",
-    "file_search_call.results",
-    "message.input_image.image_url",
-    "message.output_text.logprobs",
-    "reasoning.encrypted_content",
-    "web_search_call.action.sources",
-    "web_search_call.results",
-]
+INCLUDABLE = frozenset(
+    {
+        "code_interpreter_call.outputs",
+        "computer_call_output.output.image_url",
+        "file_search_call.results",
+        "message.input_image.image_url",
+        "message.output_text.logprobs",
+        "reasoning.encrypted_content",
+        "web_search_call.action.sources",
+        "web_search_call.results",
+    }
+)
 """Most of these concern items that no response of this server has."""
 Metadata = Annotated[
     dict[
@@ -127,8 +132,10 @@ class Text(Part):
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
-class Continued(Strict):
+class Continued(BaseModel):
     """The fields of a request that tell its input, and what came before it."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
 
     input: Any = None
     instructions: str | None = None
@@ -162,7 +169,7 @@ class ResponseRequest(Prompt, SamplingFields):
     """
 
     model: str
-    include: Annotated[list[Includable], Listed] = []
+    include: Annotated[list[str], Listed] = []
     metadata: Metadata | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     max_tool_calls: Annotated[int, Field(ge=1)] | None = None
@@ -248,9 +255,12 @@ def parse_compact(body: bytes) -> tuple[CompactRequest, list[Item]]:
 def parsed_as(kind: type[Body], body: bytes | str) -> Body:
     """Return a body as `kind`; raise an `ApiError` that names the wrong field."""
     try:
-        return kind.model_validate_json(body)
+        request = kind.model_validate_json(body)
     except ValidationError as error:
         raise in_words(error) from None
+    if isinstance(request, Continued):
+        left_out(request)
+    return request
 
 
 def refuse_unsupported(request: ResponseRequest) -> None:
@@ -280,13 +290,23 @@ def _refuse_tools(request: Prompt) -> None:
             )
 
 
-def left_out(request: Prompt) -> list[str]:
+REFUSED = UNSUPPORTED | {"messages", "previous_input_messages", "prompt"}
+"""Fields that change the answer and that are refused, beside those of chat completions."""
+
+
+def left_out(request: Continued) -> list[str]:
     """Return what a request has that is not here and is left out, each kind once.
 
-    These are OpenAI's own tools, items of such tools in the input, and grammars of custom tools.
+    These are unknown fields, OpenAI's own tools, items of such tools in the input, and grammars of
+    custom tools. Raises `ApiError` for a field that cannot be left out.
     """
-    told: dict[str, None] = {}
-    for tool in request.tools:
+    refused = REFUSED | (set(ChatRequest.model_fields) - set(type(request).model_fields))
+    extra = request.model_extra
+    fields = left_out_of(extra, harmless=HARMLESS, neutral=NEUTRAL, refused=refused)
+    told: dict[str, None] = dict.fromkeys(fields)
+    if isinstance(request, ResponseRequest):
+        told |= {f"include {name[:64]}": None for name in request.include if name not in INCLUDABLE}
+    for tool in request.tools if isinstance(request, Prompt) else ():
         if isinstance(tool, OtherTool):
             told[f"tool {tool.hosted}"] = None
         inner = tool.tools if isinstance(tool, NamespaceTool) else [tool]

@@ -54,7 +54,8 @@ async def test_allowed_tools_are_chosen_here_since_vllm_refuses_them(serve_scrip
         ({"tools": []}, False),
         ({"response_format": {"type": "text"}}, False),
         ({"model": "an-adapter"}, False),
-        ({"odd": "field"}, False),
+        ({"odd": "field"}, True),
+        ({"ignore_eos": True}, False),
     ],
 )
 async def test_calls_or_a_schema_are_ours_since_vllm_allows_no_call(serve_script, fields, is_ours):

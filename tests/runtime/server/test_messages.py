@@ -1,6 +1,7 @@
 """`/v1/messages`, as the wire shows it: shapes, blocks, events, server tools and follow-ups."""
 
 import asyncio
+import base64
 import json
 from typing import Any
 
@@ -241,6 +242,62 @@ async def test_a_history_of_blocks(serve_script):
     )
 
 
+def base64_of(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("block", "told"),
+    [
+        (
+            {"source": {"type": "text", "media_type": "text/plain", "data": "One.\nTwo."}},
+            "One.\nTwo.",
+        ),
+        ({"title": "a.md", "source": {"type": "content", "content": "One."}}, "a.md:\nOne."),
+        (
+            {"context": "Old.", "title": "a.md", "source": {"type": "content", "content": [
+                {"type": "text", "text": "One."}, {"type": "text", "text": "Two."}]}},
+            "a.md (Old.):\nOne.\nTwo.",
+        ),
+        (
+            {"source": {"type": "base64", "media_type": "text/csv", "data": base64_of("é,1")}},
+            "é,1",
+        ),
+        (
+            {"type": "search_result", "source": "https://x.example", "title": "X",
+             "content": [{"type": "text", "text": "One."}]},
+            "X (https://x.example):\nOne.",
+        ),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("in_result", [False, True])
+async def test_documents_of_text_are_text(serve_script, block, told, in_result):
+    served = await serve_script(["Hi."])
+    block = {"type": "document", "citations": {"enabled": False}} | block
+    use = {"type": "tool_use", "id": "a", "name": "weather", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": [block]}
+    messages = [HELLO, {"role": "assistant", "content": [use]}, {"role": "user", "content": [
+        result if in_result else block]}]  # fmt: skip
+    status, answer = await ask(served, tools=[WEATHER], messages=messages)
+    assert status == 200, answer
+    assert served.engine.sessions[0].turns[0][-1]["content"] == told
+
+
+async def test_blocks_of_hosted_tools_are_left_out_with_a_note(serve_script):
+    served = await serve_script(["Hi."])
+    blocks = [
+        {"type": "text", "text": "I look."},
+        {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "x"}},
+        {"type": "web_search_tool_result", "tool_use_id": "s", "content": [{"type": "x"}]},
+        {"type": "text", "text": " Found."},
+    ]
+    messages = [HELLO, {"role": "assistant", "content": blocks}, HELLO]
+    status, answer = await ask(served, messages=messages)
+    left = ["block server_tool_use", "block web_search_tool_result"]
+    assert (status, answer["caesura"]["left_out"]) == (200, left)
+    assert served.engine.sessions[0].turns[0][1]["content"] == "I look. Found."
+
+
 async def test_a_last_answer_is_continued(serve_script):
     served = await serve_script(["re."])
     status, _ = await ask(served, messages=[HELLO, {"role": "assistant", "content": "He"}])
@@ -410,6 +467,17 @@ async def test_a_stream_tells_what_waits_for_a_person(serve_script, tmp_path, do
             "send their results behind it",
         ),
         ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0]: a tool of type 'bash_"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "document",
+              "source": {"type": "base64", "media_type": "application/pdf",
+                         "data": "JVBERg=="}}]}]},
+            "messages[0].content[0]: only documents of text",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "document",
+              "source": {"type": "url", "url": "https://x.example/a.txt"}}]}]},
+            "messages[0].content[0]: a document's source",
+        ),
         ({"tools": [WEATHER, WEATHER]}, "tools[1].name: there is already a tool"),
         ({"tool_choice": {"type": "any"}}, "the request has no tools"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice: name is missing"),
@@ -504,19 +572,27 @@ async def test_vllm_answers_what_only_it_can(serve_script, fields, is_ours, alon
     assert ("behind" in answer) == (alone or not is_ours)
 
 
-async def test_what_is_unknown_here_goes_on_to_vllm(serve_script, double):
+async def test_what_is_not_done_here_goes_on_to_vllm(serve_script, double):
     async def behind(scope: Any, receive: Any, send: Any) -> None:
         error = {"type": "BadRequestError", "message": "This model's maximum context length is 5"}
         answer = JSONResponse({"type": "error", "error": error}, 400)
         await answer(scope, receive, send)
 
     served = await serve_script(["Ours."], [double], vllm=VllmServer(behind, None))
-    status, answer = await ask(served, odd="field")
+    status, answer = await ask(served, container="c_1")
     assert (status, answer["type"]) == (400, "error")
     assert answer["error"]["type"] == "invalid_request_error"
     assert answer["error"]["message"].startswith("prompt is too long: This model's maximum")
     status, answer = await ask(served, server_tools=["double"])
     assert (status, answer["content"][0]["text"]) == (200, "Ours.")
+
+
+async def test_an_unknown_field_is_left_out_with_a_note(serve_script):
+    served = await serve_script(["One.", "Two."])
+    status, answer = await ask(served, new_in_2027=1)
+    assert (status, answer["caesura"]) == (200, {"left_out": ["field new_in_2027"]})
+    *_, last, _ = await stream(served, new_in_2027=1)
+    assert last["caesura"] == {"left_out": ["field new_in_2027"]}
 
 
 async def test_pieces_of_text_come_as_they_are_decoded(serve_script):

@@ -1,11 +1,14 @@
 """What a request may hold beside its sampling, and what it is told if it holds something else."""
 
+import base64
 import json
 
 import pytest
 
-from caesura.runtime.server.api.chat_request import HARMLESS, NEUTRAL, parse
+from caesura.runtime.server.api import messages_request, notes
+from caesura.runtime.server.api.chat_request import HARMLESS, NEUTRAL, REFUSED, ChatRequest, parse
 from caesura.runtime.server.http.errors import ApiError
+from caesura.runtime.server.responses import schema as responses
 from caesura.scheduler.messages import Sampling, TextFormat
 
 
@@ -40,9 +43,19 @@ def schema(given):
         ),
         (body(**message(role="user", content=[{"type": "text"}])), "messages[0].content", "text"),
         (
-            body(**message(role="user", content=[{"type": "file"}])),
+            body(**message(role="user", content=[{"type": "pdf"}])),
             "messages[0].content",
-            "'file'; only text, image_url, audio_url, input_audio, video_url are supported",
+            "'pdf'; only text, image_url, audio_url, input_audio, video_url are supported",
+        ),
+        (
+            body(**message(role="user", content=[{"type": "file", "file": {"file_id": "f"}}])),
+            "messages[0].content",
+            "files are not kept here",
+        ),
+        (
+            body(**message(role="user", content=[{"type": "file", "file": {"file_data": "JQD/"}}])),
+            "messages[0].content",
+            "only documents of text",
         ),
         (
             body(**message(role="system", content=[{"type": "image_url", "image_url": "x"}])),
@@ -81,10 +94,11 @@ def schema(given):
         (body(add_generation_prompt=False), "add_generation_prompt", "opposite"),
         (body(chat_template_kwargs={"tools": []}), "chat_template_kwargs", "may not set tools"),
         (body(ignore_eos=True), "ignore_eos", "ignore_eos is not supported"),
-        (body(functions=[]), "functions", "functions is not supported"),
+        (body(functions=[{"name": "f"}]), "functions", "functions is not supported"),
+        (body(function_call={"name": "f"}), "function_call", "not supported"),
+        (body(guided_json={}), "guided_json", "not supported"),
         (body(audio={"voice": "x"}), "audio", "audio is not supported"),
         (body(modalities=["text", "audio"]), "modalities", "not supported"),
-        (body(**{"x" * 1000: 1}), "x" * 64, "not supported"),
     ],
 )
 def test_refused(raw, param, words):
@@ -119,6 +133,14 @@ def test_formats(fields, form):
     assert parse(body(**fields)).sampling().text == form
 
 
+def test_a_file_of_text_is_text():
+    text = base64.b64encode("naïve".encode()).decode()
+    file = {"file_data": f"data:text/plain;base64,{text}", "filename": "a.txt"}
+    parts = [{"type": "text", "text": "Read:"}, {"type": "file", "file": file}]
+    (read,) = parse(body(**message(role="user", content=parts))).messages
+    assert read.content == "Read:\na.txt:\nnaïve"
+
+
 def test_fields_that_change_nothing_are_taken():
     said = {"n": 1, "user": "someone", "response_format": {"type": "text"}}
     left_out = dict.fromkeys(("stream_options", "tools", "tool_choice"))
@@ -129,6 +151,41 @@ def test_fields_that_change_nothing_are_taken():
         for value in (*values, None):
             if field != "add_generation_prompt":
                 parse(body(**{field: value}))
+
+
+def test_a_field_that_nobody_knows_is_left_out_with_a_note(caplog):
+    notes._said.clear()
+    given = {"verbosity": "low", "new_in_2027": {"a": [1]}, "x" * 1000: 1, "later": None}
+    told = ["field verbosity", "field new_in_2027", f"field {'x' * 64}"]
+    asked = parse(body(**given, functions=[], modalities=["text"]))
+    assert asked.left_out() == told
+    assert asked.sampling() == Sampling()
+    both = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}
+    message, chat = messages_request.parse(json.dumps(both | given).encode())
+    assert message.left_out() == told
+    assert chat.left_out() == []
+    given["text"] = {"verbosity": "low"}
+    response, _ = responses.parse(json.dumps({"model": "m", "input": "x"} | given).encode())
+    assert responses.left_out(response) == told
+    for _ in range(2):
+        notes.say_once(told)
+    assert [each.partition(",")[0] for each in caplog.messages] == [
+        f"a request has the {each}" for each in told
+    ]
+    notes.say_once([f"field {number}" for number in range(2 * notes.MAX_SAID)])
+    assert len(notes._said) == notes.MAX_SAID
+
+
+def test_each_field_of_vllms_server_is_known_here():
+    # What is not known is left out, so that a new release's fields have to be looked at.
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
+
+    known = {*ChatRequest.model_fields, *HARMLESS, *NEUTRAL, *REFUSED}
+    assert set(ChatCompletionRequest.model_fields) - known == set()
+    own = {"enable_response_messages"}
+    known |= set(responses.ResponseRequest.model_fields) | responses.REFUSED
+    assert set(ResponsesRequest.model_fields) - known == own
 
 
 def test_variables_of_the_template():

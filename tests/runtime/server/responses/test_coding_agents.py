@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from caesura.runtime.run.limits import Limits
+from caesura.runtime.server.api import notes
 from caesura.runtime.server.api.chat_request import records_of
 from caesura.runtime.server.api.messages_request import parse as parse_messages
 from caesura.runtime.server.responses.custom import InputReader, input_of
 from caesura.runtime.server.responses.items import items_of
 from caesura.runtime.server.responses.messages import messages_of
 from caesura.runtime.server.responses.output import events_again
-from caesura.runtime.server.responses.plan import History, make_plan, say_once
+from caesura.runtime.server.responses.plan import History, make_plan
 from caesura.runtime.server.responses.schema import parse
 from caesura.runtime.testing import ScriptedEngine, call, calls, say
 from caesura.tools.registry import Registry
@@ -133,7 +134,7 @@ def test_both_first_requests_are_rendered_whole(template: str) -> None:
 async def test_a_hosted_tool_is_left_out_with_a_note(
     serve_script: Any, hosted: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    say_once.cache_clear()
+    notes._said.clear()
     served = await serve_script([say("."), say(".")])
     with caplog.at_level(logging.WARNING):
         for _ in range(2):

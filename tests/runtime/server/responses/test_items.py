@@ -1,5 +1,6 @@
 """Items of the input, and the chat messages that they become."""
 
+import base64
 from typing import Any
 
 import pytest
@@ -53,6 +54,39 @@ def test_messages_need_no_type_and_keep_their_roles() -> None:
         ("assistant", "B"),
         ("assistant", "C"),
     ]
+
+
+def test_a_file_of_text_is_text_and_stays_a_file() -> None:
+    data = base64.b64encode("naïve".encode()).decode()
+    file = {
+        "type": "input_file",
+        "filename": "a.txt",
+        "file_data": f"data:text/plain;base64,{data}",
+    }
+    asked = {"role": "user", "content": [{"type": "input_text", "text": "Read:"}, file]}
+    assert items_of([asked])[0]["content"][1] == file
+    assert messages([asked])[0]["content"] == "Read:\na.txt:\nnaïve"
+    assert messages([call("a"), output("a", [file])])[-1]["content"] == "a.txt:\nnaïve"
+    picture = {"type": "input_image", "image_url": "https://x.example/a.png"}
+    seen = messages([{"role": "user", "content": [file, picture]}])[0]["content"]
+    assert seen[0] == {"type": "text", "text": "a.txt:\nnaïve"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"file_id": "f"}, "file_id"),
+        ({"file_url": "https://x.example"}, "file_url"),
+        ({}, "file_data"),
+        ({"file_data": "JVBERi0xAP8="}, "file_data"),
+        ({"file_data": "data:application/pdf;base64,JVBERi0xAP8="}, "file_data"),
+        ({"file_data": "no base64"}, "file_data"),
+    ],
+)
+def test_a_file_that_is_no_text_is_refused(fields: dict[str, str], path: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        items_of([{"role": "user", "content": [{"type": "input_file", **fields}]}])
+    assert refused.value.param == f"input[0].content[0].{path}"
 
 
 def test_parallel_calls_make_one_message_and_sequential_calls_two() -> None:

@@ -510,7 +510,9 @@ async def test_a_conversation_is_compacted_to_a_summary(
         ({"background": True, "store": False}, "background"),
         ({"previous_response_id": "resp_1", "conversation": "conv_1"}, "previous_response_id"),
         ({"conversation": "conv_1"}, "conversation"),
-        ({"include": ["everything"]}, "include[0]"),
+        ({"include": 7}, "include"),
+        ({"max_tokens": 7}, "max_tokens"),
+        ({"response_format": {"type": "text"}}, "response_format"),
     ],
 )
 async def test_wrong_requests_are_refused_by_their_field(

@@ -86,7 +86,7 @@ async def test_an_error_is_told_and_the_connection_goes_on(
         (told,) = await client.events()
         specification.check(told, "WebSocketErrorEvent")
         assert told["status"] == 400
-    for fields in ({"model": "other"}, {"background": True}, {"stream_id": 7}, {"x": 1}):
+    for fields in ({"model": "other"}, {"background": True}, {"stream_id": 7}, {"prompt": 1}):
         (told,) = await client.ask(**fields)
         specification.check(told, "WebSocketErrorEvent")
     assert (await client.ask())[-1]["type"] == "response.completed"
