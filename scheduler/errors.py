@@ -12,7 +12,15 @@ class UsageError(CaesuraError):
 
 
 class ContextOverflow(CaesuraError):
-    """The conversation no longer fits the model's context window."""
+    """The conversation no longer fits the model's context window.
+
+    `tokens` are those of the conversation, and `window` the most that fit, where both are known.
+    """
+
+    def __init__(self, message: str, tokens: int | None = None, window: int | None = None) -> None:
+        super().__init__(message)
+        self.tokens = tokens
+        self.window = window
 
 
 class EngineFailed(CaesuraError):

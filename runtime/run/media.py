@@ -7,8 +7,8 @@ within limits on size and time, and from public addresses only.
 import asyncio
 import base64
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from yarl import URL
 
@@ -150,11 +150,13 @@ class MediaFetcher:
     async def inlined(self, messages: Sequence[Message], rules: MediaRules) -> Sequence[Message]:
         """Return the messages with every medium as a data URL.
 
-        Raises `MediaRefused` for media that `rules` exclude, for more than the limits, and for
-        addresses from which nothing can be fetched.
+        Media in tools' results that the model does not take become a sentence, see `with_words`.
+        Raises `MediaRefused` for other media that `rules` exclude, for more than the limits, and
+        for addresses from which nothing can be fetched.
         """
         if not has_media(messages):
             return messages
+        messages = with_words(messages, rules)
         _check(messages, rules)
         budget = _Budget()
         made: list[Message] = []
@@ -230,6 +232,68 @@ class _Budget:
             )
 
 
+_WORDS = {"image": "A picture", "audio": "A sound", "video": "A video"}
+
+
+def with_words(messages: Sequence[Any], rules: MediaRules) -> list[Any]:
+    """Return messages in which a sentence stands for media of results that the model cannot take.
+
+    A result stays in the history, so that a refusal would end the client's session. Of more media
+    than the model takes at once, the oldest of results are left out, a quarter of the limit at a
+    time: so the prompt's begin changes seldom. Messages may be any JSON.
+    """
+    left_out: dict[tuple[int, int], str] = {}
+    for kind in _WORDS:
+        most = min(rules.limits.get(kind, 0), MAX_MEDIA)
+        found = [place for place in _places(messages) if place.kind == kind]
+        results = [(place.message, place.part) for place in found if place.in_result]
+        excess, step = len(found) - most, max(1, most // 4)
+        count = len(results) if most == 0 else max(0, -(-excess // step)) * step
+        why = (
+            f"Only the last {_plural(kind)} are shown."
+            if most
+            else (f"This model takes no {_plural(kind)}.")
+        )
+        left_out |= dict.fromkeys(results[:count], f"[{_WORDS[kind]} was here. {why}]")
+    if not left_out:
+        return list(messages)
+    made = []
+    for number, message in enumerate(messages):
+        if any(of == number for of, _ in left_out):
+            parts = [
+                {"type": "text", "text": words}
+                if (words := left_out.get((number, place)))
+                else part
+                for place, part in enumerate(message["content"])
+            ]
+            texts = all(set(part) == {"type", "text"} for part in parts)
+            message = {**message, "content": joined(parts) if texts else parts}
+        made.append(message)
+    return made
+
+
+class _Place(NamedTuple):
+    """Where a medium stands in messages."""
+
+    message: int
+    part: int
+    kind: str
+    in_result: bool
+
+
+def _places(messages: Sequence[Any]) -> Iterator[_Place]:
+    for number, message in enumerate(messages):
+        content = message.get("content") if isinstance(message, Mapping) else None
+        for place, part in enumerate(content if isinstance(content, list) else ()):
+            kind = MEDIA_KINDS.get(str(part.get("type"))) if isinstance(part, Mapping) else None
+            if kind is not None:
+                yield _Place(number, place, kind, message.get("role") == "tool")
+
+
+def _plural(kind: str) -> str:
+    return "audio" if kind == "audio" else f"{kind}s"
+
+
 def _check(messages: Sequence[Message], rules: MediaRules) -> None:
     """Raise `MediaRefused` for kinds that the model does not take, or takes fewer of."""
     found: Counter[str] = Counter()
@@ -242,8 +306,8 @@ def _check(messages: Sequence[Message], rules: MediaRules) -> None:
             path = f"messages[{number}].content[{place}]"
             most = min(rules.limits.get(kind, 0), MAX_MEDIA)
             if most == 0:
-                plural = "audio" if kind == "audio" else f"{kind}s"
-                raise MediaRefused(f"this model takes no {plural}; leave the part out", path)
+                words = f"this model takes no {_plural(kind)}; leave the part out"
+                raise MediaRefused(words, path)
             if found[kind] > most:
                 raise MediaRefused(
                     f"the conversation holds more than {most} parts of kind {kind}; leave some out"

@@ -300,7 +300,9 @@ class ScriptedSession:
             raise self._error("was sent no messages")
         if self._context + prompt > self._engine.context_tokens:
             raise ContextOverflow(
-                f"{self._context + prompt} tokens exceed {self._engine.context_tokens}"
+                f"{self._context + prompt} tokens exceed {self._engine.context_tokens}",
+                self._context + prompt,
+                self._engine.context_tokens,
             )
         self._open_calls.clear()
         self._broken_off = True  # until this turn has ended

@@ -21,6 +21,7 @@ from caesura.runtime.server.listen import listening
 from caesura.runtime.server.load.options import ServerOptions
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.tools import Registry, calculator
+from tests.kit import wrong_bodies
 from tests.kit.request_fields import BODIES, CHAT, OURS, taken
 
 pytestmark = pytest.mark.engine
@@ -277,6 +278,32 @@ async def test_errors_have_codes(door: Door, settled: Settled) -> None:
     async with door.http.delete("/tokenize") as response:
         found = (await response.json())["error"]["code"]
         assert (response.status, found) == (405, "method_not_allowed")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [*wrong_bodies.BODIES[:2], *wrong_bodies.OF_VLLM],
+    ids=lambda each: str(each)[:24],
+)
+async def test_no_answer_tells_of_vllms_insides(
+    door: Door, settled: Settled, path: str, body: Any, stream: bool
+) -> None:
+    """Whatever field of a request is wrong, for each route that vLLM's server answers."""
+    statuses: list[int] = []
+    told: list[str] = []
+    for about, wrong in wrong_bodies.wrong_bodies(body, MODEL):
+        if about.startswith("max_") and wrong.get(about.split()[0]) is None:
+            continue  # the answer would be as long as the context window
+        sent = {**wrong, "stream": True} if stream else wrong
+        async with door.http.post(path, json=sent) as response:
+            text = await response.text()
+        if wrong_bodies.INSIDES.search(text) or response.status >= 500:
+            told.append(f"{about}: {text[:300]}")
+        statuses.append(response.status)
+    assert not told, "\n".join(told)
+    assert statuses.count(400) > len(statuses) / 8
+    await settled()
 
 
 def body_of(content: bytes = b'"x"', rest: bytes = b"") -> bytes:

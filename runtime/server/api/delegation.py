@@ -13,13 +13,14 @@ from functools import partial
 from typing import Any, Literal
 
 from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from caesura.runtime.errors import EngineFailed
+from caesura.runtime.run.media import with_words
 from caesura.runtime.server.api.fields import MAX_BAD_WORDS, MAX_MESSAGES, MAX_STOPS, MAX_TOOLS
 from caesura.runtime.server.http.connection import ToldOfLeaving, parsed, parsed_once, sends_json
 from caesura.runtime.server.http.errors import NO_THREADS, ApiError, invalid, speaks_anthropic
-from caesura.runtime.server.http.exchange import note_code
+from caesura.runtime.server.http.foreign import OwnErrors
 from caesura.runtime.server.http.lineage import named_in
 from caesura.runtime.server.keys.key import salted
 from caesura.runtime.server.keys.sender import Sender, sender_of, with_origin
@@ -38,8 +39,8 @@ MAX_DEPTH = 200
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 _NO_TEXT = frozenset({"url", "data", "image_url", "input_audio", "video_url", "file", "source"})
 """Fields that hold pictures and sounds, which become other numbers of tokens than text."""
-_ADDRESSED = (b'url"', b"\\u")
-"""What a body that names an address holds; an escape may hide the name of a field."""
+_ADDRESSED = (b'url"', b"input_audio", b"\\u")
+"""What a body with media holds; an escape may hide the name of a field."""
 _GENERATE = ("/completions", "/messages")
 """How the paths of routes end that take `vllm_xargs` and generate."""
 _MOST = {
@@ -163,14 +164,19 @@ class Delegation:
     async def _with_media(self, request: Request, body: bytes) -> bytes:
         """Return the body with data URLs instead of addresses, if the model takes media.
 
-        So vLLM's server fetches nothing, and no address within the network can be asked.
+        So vLLM's server fetches nothing, and no address within the network can be asked. Media of
+        tools' results that the model does not take become words, where vLLM would refuse them.
         """
-        if not self._rules.limits or not any(field in body for field in _ADDRESSED):
+        if not any(field in body for field in _ADDRESSED):
             return body
         own = body is await request.body()
         data = await (self.fields_of(request) if own else parsed(self._parsed, body))
-        inlined = await self._media.inlined_json(data, self._rules)
-        return body if inlined == data else json.dumps(inlined).encode()
+        made = data
+        if isinstance(messages := data.get("messages"), list):
+            made = {**data, "messages": with_words(messages, self._rules)}
+        if self._rules.limits:
+            made = await self._media.inlined_json(made, self._rules)
+        return body if made == data else json.dumps(made).encode()
 
     async def fields_of(self, request: Request) -> dict[str, Any]:
         """Return the object in a body; raise `ApiError` if it is none, or beyond a bound."""
@@ -321,106 +327,3 @@ def _check_arguments(text: str) -> None:
         return  # a call may hold anything; the model is shown what it wrote
     if _has_half(whole):
         raise invalid("A call's arguments hold half a character, a lone surrogate: remove it.")
-
-
-MAX_ERROR_BYTES = 2**20
-"""A longer body is no error message, and is left as it is."""
-Explain = Callable[[ApiError], Awaitable[ApiError]]
-"""Returns the error to send instead of one of the application's."""
-_CODES = {401: "invalid_api_key", 405: "method_not_allowed", 415: "unsupported_media_type"}
-
-
-class OwnErrors:
-    """Middleware that rewrites the JSON errors of an application."""
-
-    def __init__(self, app: ASGIApp, explain: Explain | None = None) -> None:
-        """Create it; `explain` may replace errors of status 500 and above."""
-        self._app = app
-        self._explain = explain
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, and an error in the form of the path's API."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        held: Message | None = None
-        pieces: list[bytes] = []
-
-        async def rewritten(message: Message) -> None:
-            nonlocal held
-            if message["type"] == "http.response.start" and message["status"] >= 400:
-                held = message
-            elif held is None:
-                await send(message)
-            else:
-                pieces.append(message.get("body", b""))
-                if not message.get("more_body", False):
-                    await self._answer(held, b"".join(pieces), scope, receive, send)
-
-        await self._app(scope, receive, rewritten)
-
-    async def _answer(
-        self, head: Message, body: bytes, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        error = _error(head["status"], body)
-        if error is not None and error.status >= 500 and self._explain is not None:
-            error = await self._explain(error)
-        await _answer(error, head, body, scope, receive, send)
-
-
-async def _answer(
-    error: ApiError | None,
-    head: Message,
-    body: bytes,
-    scope: Scope,
-    receive: Receive,
-    send: Send,
-) -> None:
-    if error is None:
-        await send(head)
-        await send({"type": "http.response.body", "body": body, "more_body": False})
-        return
-    kept = {
-        name.decode(): value.decode()
-        for name, value in head["headers"]
-        if name.lower() not in (b"content-length", b"content-type")
-    }
-    error.headers.update(kept)
-    note_code(scope, error.code)
-    await error.response(scope["path"])(scope, receive, send)
-
-
-def _error(status: int, body: bytes) -> ApiError | None:
-    """Return the error in a body, or None if the body holds none."""
-    if len(body) > MAX_ERROR_BYTES:
-        return None
-    try:
-        said: Any = json.loads(body)
-    except ValueError:
-        return None
-    if not isinstance(said, dict):
-        return None
-    if set(said) == {"detail"}:
-        if status == 404:
-            return ApiError(404, "There is no such route.", code="unknown_url")
-        detail = said["detail"]
-        message = detail if isinstance(detail, str) else json.dumps(detail)
-        return ApiError(status, message, code=_CODES.get(status))
-    told = said.get("error")
-    if isinstance(told, str):
-        return ApiError(status, told, code=_CODES.get(status))
-    if not isinstance(told, dict) or not isinstance(told.get("message"), str):
-        return None
-    message, param, code = told["message"], told.get("param"), told.get("code")
-    if not isinstance(code, str):
-        code = _code(status, message)
-    return ApiError(status, message, param=param if isinstance(param, str) else None, code=code)
-
-
-def _code(status: int, message: str) -> str | None:
-    lower = message.lower()
-    if status == 400 and ("context length" in lower or "context window" in lower):
-        return "context_length_exceeded"
-    if status == 404 and "model" in lower:
-        return "model_not_found"
-    return _CODES.get(status)

@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from caesura.runtime.server.http.errors import ApiError, invalid
+from caesura.runtime.server.http.wording import without_classes
 from caesura.scheduler.messages import Sampling, TextFormat
 
 MAX_MESSAGES = 65_536
@@ -267,8 +268,7 @@ def in_words(error: ValidationError) -> ApiError:
         return invalid(f"{path} is not a field that this server knows: leave it out.", path)
     if first["type"] in ("too_short", "string_too_short"):
         return invalid(f"{path} must not be empty.", path)
-    reason = first["msg"].removeprefix("Value error, ")
-    return invalid(f"{path}: {reason[:1].lower()}{reason[1:]}.", path)
+    return invalid(f"{path}: {without_classes(first['msg'])}.", path)
 
 
 def _path(location: tuple[int | str, ...]) -> str:

@@ -6,6 +6,7 @@ form, `{"type": "error", "error": {type, message}}`.
 
 import json
 import logging
+import re
 from typing import Any
 
 from pydantic import ValidationError
@@ -22,10 +23,13 @@ from caesura.runtime.errors import (
     UsageError,
 )
 from caesura.runtime.run.media import MediaRefused
+from caesura.runtime.server.http.wording import INSIDES, plain, without_classes
 from caesura.scheduler.errors import RepeatedDeaths
 
 MESSAGES = "/v1/messages"
 """The route whose errors, and those of the routes below it, have this form."""
+_COUNTED = re.compile(r"(?:contains|Input length|prompt length) \(?(\d+)\b(?! characters)")
+_WINDOW = re.compile(r"(?:maximum context length(?: is)?|max_model_len) \(?(\d+)")
 _TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -33,6 +37,8 @@ _TYPES = {
     413: "request_too_large",
     429: "rate_limit_error",
 }
+OVERFLOW = "context_length_exceeded"
+"""The code of a prompt that does not fit the context window."""
 NO_THREADS = "thread_unsupported_request"
 """The code on which Anthropic's clients send the whole conversation with each request."""
 
@@ -42,14 +48,21 @@ def speaks_anthropic(path: str) -> bool:
     return path == MESSAGES or path.startswith(f"{MESSAGES}/")
 
 
-def anthropic_error(status: int, message: str, code: str | None) -> dict[str, Any]:
+Overflow = tuple[int, int]
+"""The tokens of a conversation, and the most that fit."""
+
+
+def anthropic_error(
+    status: int, message: str, code: str | None, overflow: Overflow | None = None
+) -> dict[str, Any]:
     """Return the error object, for a response or for an event of a stream.
 
     Most of Anthropic's errors have no codes. Agents recognise an overflow of the context window
-    by the words with which Anthropic's message begins.
+    by the words with which Anthropic's message begins, and take from its numbers how much to drop.
     """
-    if code == "context_length_exceeded":
-        message = f"prompt is too long: {message}"
+    if code == OVERFLOW:
+        counts = "" if overflow is None else f"{overflow[0]} tokens > {overflow[1]} maximum. "
+        message = f"prompt is too long: {counts}{message}"
     kind = "api_error" if status >= 500 else _TYPES.get(status, "invalid_request_error")
     error: dict[str, Any] = {"type": kind, "message": message}
     if code == NO_THREADS:
@@ -68,10 +81,6 @@ class JsonAnswer(JSONResponse):
 log = logging.getLogger(__name__)
 
 
-OVERFLOW = "context_length_exceeded"
-"""The code of a prompt that does not fit the context window."""
-
-
 class ApiError(Exception):
     """An error that answers a request. `type` defaults to the one that the status implies."""
 
@@ -79,11 +88,12 @@ class ApiError(Exception):
         self,
         status: int,
         message: str,
+        param: str | None = None,
         *,
         type: str | None = None,
-        param: str | None = None,
         code: str | None = None,
         headers: dict[str, str] | None = None,
+        overflow: Overflow | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -92,6 +102,9 @@ class ApiError(Exception):
         self.param = param
         self.code = code
         self.headers = headers or {}
+        if status == 429:
+            self.headers.setdefault("Retry-After", "1")  # clients wait for longer without it
+        self.overflow = overflow
 
     def body(self) -> dict[str, Any]:
         """Return the error object in OpenAI's form.
@@ -112,12 +125,20 @@ class ApiError(Exception):
     def body_on(self, path: str) -> dict[str, Any]:
         """Return the error object in the form of the API to which a path belongs."""
         if speaks_anthropic(path):
-            return anthropic_error(self.status, self.message, self.code)
+            return anthropic_error(self.status, self.message, self.code, self.overflow)
         return self.body()
 
     def response(self, path: str) -> JsonAnswer:
         """Return the whole HTTP response to a request of a path."""
         return JsonAnswer(self.body_on(path), self.status, self.headers)
+
+
+def overflow_in(message: str) -> Overflow | None:
+    """Return the numbers of a message of vLLM's about an overflow, if it has counted all tokens."""
+    tokens, window = _COUNTED.search(message), _WINDOW.search(message)
+    if tokens is None or window is None:
+        return None
+    return int(tokens[1]), int(window[1])
 
 
 def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:
@@ -135,8 +156,7 @@ def from_validation(error: ValidationError) -> ApiError:
     """Return the error of status 400 that says what is wrong with a body's first wrong field."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     field = ".".join(str(step) for step in first["loc"])
-    reason = first["msg"].removeprefix("Value error, ")
-    sentence = f"{reason[:1].lower()}{reason[1:]}"
+    sentence = without_classes(first["msg"])
     return invalid(f"{field}: {sentence}." if field else f"The body: {sentence}.", field or None)
 
 
@@ -148,6 +168,9 @@ def from_exception(error: Exception) -> ApiError:
     match error:
         case ApiError():
             return error
+        case ContextOverflow(tokens=int(tokens), window=int(window)):
+            counts = (tokens, window)
+            return ApiError(400, str(error), "messages", code=OVERFLOW, overflow=counts)
         case ContextOverflow():
             return invalid(str(error), "messages", OVERFLOW)
         case LimitReached():
@@ -157,7 +180,7 @@ def from_exception(error: Exception) -> ApiError:
         case MediaRefused():
             return invalid(str(error), error.param)
         case UsageError():
-            return invalid(str(error))
+            return _from_usage(error)
         case EngineFailed() | RequestFailed():
             return _from_engine(error)
         case HTTPException():
@@ -166,6 +189,12 @@ def from_exception(error: Exception) -> ApiError:
             log.error("request failed: %s", error)
     log.error("unexpected error", exc_info=error)
     return ApiError(500, "The server had an internal error; see its log for the details.")
+
+
+def _from_usage(error: UsageError) -> ApiError:
+    """Translate a mistake of the caller, which may quote what a library has said of it."""
+    said = str(error)
+    return ApiError(400, *plain(said)) if INSIDES.search(said) else invalid(said)
 
 
 def _from_engine(error: EngineFailed | RequestFailed) -> ApiError:

@@ -128,10 +128,11 @@ class Library:
         try:
             return [*await self.read(self.store.chain, following, reach), *newest[::-1]]
         except NotStored as error:
+            # OpenAI's status and words, by which clients know that they have to send all again.
             raise ApiError(
-                404,
-                f"There is no response with the id {error.missing[:80]!r}: it was not stored, was "
-                "deleted, or is too old.",
+                400,
+                f"Previous response with id {error.missing[:80]!r} not found: it was not stored, "
+                "was deleted, or is too old.",
                 param="previous_response_id",
                 code="previous_response_not_found",
             ) from None

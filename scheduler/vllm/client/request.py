@@ -325,7 +325,9 @@ class SurvivingRequest:
             raise ContextOverflow(
                 # LiteLLM recognises an overflow by the first words.
                 f"This model's maximum context length is {host.context_tokens} tokens, and"
-                f" the conversation has {len(turn.tokens)}; shorten it or raise --max-model-len"
+                f" the conversation has {len(turn.tokens)}; shorten it or raise --max-model-len",
+                len(turn.tokens),
+                host.context_tokens,
             )
         sampling = behind(turn.sampling, sampled)
         max_tokens = room if sampling.max_tokens is None else min(room, sampling.max_tokens)

@@ -80,3 +80,44 @@ async def test_the_bytes_of_a_conversation_are_bounded(fetcher, site, monkeypatc
     url = site.says("/a.png", PICTURE, Content_Type="image/png")
     with pytest.raises(MediaRefused, match="have more than"):
         await fetcher.inlined(asked(url, url), RULES)
+
+
+def shown(*roles: str) -> list[dict[str, Any]]:
+    """Return messages of these roles, each with a text and a picture."""
+    picture = {"type": "image_url", "image_url": {"url": INLINE}}
+    content = [{"type": "text", "text": "See:"}, picture]
+    return [{"role": role, "content": content} for role in roles]
+
+
+async def test_a_picture_in_a_result_becomes_a_sentence_for_a_model_of_text(fetcher) -> None:
+    (made,) = await fetcher.inlined(shown("tool"), MediaRules())
+    assert made["content"] == "See:\n[A picture was here. This model takes no images.]"
+    sound = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
+    (made,) = await fetcher.inlined([{"role": "tool", "content": [sound]}], RULES)
+    assert made["content"] == "[A sound was here. This model takes no audio.]"
+    with pytest.raises(MediaRefused, match="takes no images"):
+        await fetcher.inlined(shown("tool", "user"), MediaRules())
+
+
+@pytest.mark.parametrize(
+    ("roles", "most", "kept"),
+    [
+        (["tool"] * 4, 4, [0, 1, 2, 3]),
+        (["tool"] * 5, 4, [1, 2, 3, 4]),
+        (["user", "tool", "tool", "tool"], 3, [0, 2, 3]),
+        # A quarter of the limit at a time, so that the begin of the prompt changes seldom.
+        (["tool"] * 9, 8, [2, 3, 4, 5, 6, 7, 8]),
+        (["tool"] * 10, 8, [2, 3, 4, 5, 6, 7, 8, 9]),
+        (["tool"] * 11, 8, [4, 5, 6, 7, 8, 9, 10]),
+    ],
+)
+async def test_the_oldest_pictures_of_results_are_left_out(fetcher, roles, most, kept) -> None:
+    made = await fetcher.inlined(shown(*roles), MediaRules({"image": most}))
+    assert [at for at, each in enumerate(made) if isinstance(each["content"], list)] == kept
+    left_out = [each["content"] for at, each in enumerate(made) if at not in kept]
+    assert set(left_out) <= {"See:\n[A picture was here. Only the last images are shown.]"}
+
+
+@pytest.mark.parametrize("messages", [[7], [{"content": [7, {}]}], [{"role": "tool"}]])
+def test_messages_of_any_shape_stay_as_they_are(messages: list[Any]) -> None:
+    assert media.with_words(messages, MediaRules()) == messages

@@ -17,6 +17,7 @@ from caesura.runtime.server import create_app
 from caesura.runtime.server.api import chat
 from caesura.runtime.server.api.fields import MAX_MESSAGES, MAX_TOOLS
 from caesura.runtime.server.http.connection import MAX_INLINE_BODY_BYTES
+from caesura.runtime.server.http.errors import ApiError, overflow_in
 from caesura.runtime.testing import call, fail
 from caesura.scheduler.errors import RepeatedDeaths
 from caesura.tools.registry import Registry
@@ -50,6 +51,42 @@ async def test_engine_errors(serve_script, raised, status, code):
         assert (got, error["code"]) == (status, code)
         assert "secret" not in error["message"]
     assert served.engine.open_sessions == 0
+
+
+async def test_an_overflow_in_the_words_of_anthropic(serve_script):
+    """Claude Code takes from the numbers how much it has to drop."""
+    raised = ContextOverflow("9000 tokens exceed 8192", 9000, 8192)
+    served = await serve_script([fail(raised), fail(raised)])
+    body = {**served.body(), "max_tokens": 9}
+    async with served.http.post("/v1/messages", json=body) as response:
+        error = (await response.json())["error"]
+    assert error["message"].startswith("prompt is too long: 9000 tokens > 8192 maximum. ")
+    _, body = await served.chat()
+    assert "prompt" not in error_of(body)["message"]
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (
+            "This model's maximum context length is 4096 tokens. However, your prompt contains"
+            " 5000 input tokens, which",
+            (5000, 4096),
+        ),
+        ("Input length (70) exceeds model's maximum context length (50).", (70, 50)),
+        ("The engine prompt length 70 exceeds the max_model_len 50.", (70, 50)),
+        # Not counted to the end, or in characters.
+        ("maximum context length is 50 tokens, your prompt contains at least 51 input", None),
+        ("maximum context length is 50 tokens, your prompt contains 300 characters", None),
+    ],
+)
+def test_the_numbers_of_an_overflow_that_vllm_tells(said, expected):
+    assert overflow_in(said) == expected
+
+
+def test_a_refusal_for_now_says_when_to_come_back():
+    assert ApiError(429, "Later.").headers == {"Retry-After": "1"}
+    assert ApiError(429, "Later.", headers={"Retry-After": "7"}).headers == {"Retry-After": "7"}
 
 
 async def test_error_in_the_middle_of_a_stream(serve_script):

@@ -1,5 +1,6 @@
 """Pictures and sounds in requests of each API, as the engine gets them."""
 
+import json
 from typing import Any
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.scheduler.messages import MediaRules
-from tests.kit.server import MODEL, Served
+from caesura.scheduler.vllm_server import VllmServer
+from tests.kit.server import MODEL, Behind, Served
 
 DATA = "data:image/png;base64,iVBORw0KGgo="
 IMAGE = {"type": "image_url", "image_url": {"url": DATA}}
@@ -72,6 +74,51 @@ async def test_a_model_of_text_refuses_a_picture_by_its_field(serve_script, stre
     assert (status, answer["error"]["param"]) == (400, "messages[0].content[1]")
     assert "this model takes no images" in answer["error"]["message"]
     assert served.engine.open_sessions == 0
+
+
+WORDS = "[A picture was here. This model takes no images.]"
+
+
+async def test_a_picture_in_a_result_does_not_end_a_session_with_a_model_of_text(
+    serve_script,
+) -> None:
+    """An agent keeps the result in its history: a refusal would come again with each request."""
+    served = await serve_script([say("A cat.")] * 3)
+    call_of = {"id": "a", "type": "function", "function": {"name": "draw", "arguments": "{}"}}
+    status, _ = await served.chat(
+        messages=[
+            {"role": "user", "content": "Draw."},
+            {"role": "assistant", "content": None, "tool_calls": [call_of]},
+            {"role": "tool", "tool_call_id": "a", "content": [IMAGE]},
+        ]
+    )
+    assert status == 200
+    use = {"type": "tool_use", "id": "a", "name": "draw", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": [ANTHROPIC_IMAGE]}
+    messages = [
+        {"role": "user", "content": "Draw."},
+        {"role": "assistant", "content": [use]},
+        {"role": "user", "content": [result]},
+    ]
+    status, _ = await posted(served, "/v1/messages", max_tokens=9, messages=messages)
+    assert status == 200
+    made = {"type": "function_call", "call_id": "a", "name": "draw", "arguments": "{}"}
+    image = {"type": "input_image", "image_url": DATA}
+    output = {"type": "function_call_output", "call_id": "a", "output": [image]}
+    status, _ = await posted(served, "/v1/responses", input=[made, output])
+    assert status == 200
+    assert [session.turns[0][-1]["content"] for session in served.engine.sessions] == [WORDS] * 3
+
+
+async def test_vllms_server_is_sent_words_for_a_picture_in_a_result(serve_script) -> None:
+    behind = Behind()
+    served = await serve_script([], vllm=VllmServer(behind, None))
+    tool = {"role": "tool", "tool_call_id": "a", "content": [IMAGE, SOUND]}
+    status, _ = await served.chat(messages=[tool, {"role": "user", "content": [IMAGE]}])
+    sent = json.loads(behind.bodies[0])["messages"]
+    assert status == 200
+    assert sent[0]["content"] == f"{WORDS}\n[A sound was here. This model takes no audio.]"
+    assert sent[1]["content"] == [IMAGE]  # vLLM's server refuses it, with its field
 
 
 async def test_a_file_id_is_refused(serve_script) -> None:

@@ -10,6 +10,7 @@ prefilled answer spell is taken as meant.
 """
 
 import json
+import logging
 import re
 import uuid
 from collections import Counter
@@ -18,6 +19,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
+from jinja2 import TemplateError
+
 from caesura.intercept.calls.react import observation
 from caesura.intercept.calls.thinking import open_at_end
 from caesura.scheduler.errors import ContextOverflow, UsageError
@@ -25,6 +28,8 @@ from caesura.scheduler.messages import MEDIA_KINDS, Message, ToolSpec, has_media
 from caesura.scheduler.vllm.client.rendering.roles import TRUSTED, Roles, probed
 from caesura.scheduler.vllm.client.rendering.tokens import LiteralText, max_characters_per_token
 from caesura.scheduler.vllm.tokenizer import template_of
+
+logger = logging.getLogger(__name__)
 
 NO_VARIABLES: Mapping[str, Any] = {}
 
@@ -285,9 +290,13 @@ class Renderer:
             except TypeError:
                 # DeepSeek V3's template joins arguments with text.
                 return written([_with_text_arguments(message) for message in given])
+        except TemplateError as error:
+            if type(error) is TemplateError:  # a refusal of the template's own
+                said = f"the model's chat template refused the messages: {error}"
+                raise UsageError(said) from error
+            raise _unwritten(error) from error
         except Exception as error:
-            # Templates raise many classes of Jinja errors, including their own refusals.
-            raise UsageError(f"the model's chat template refused the messages: {error}") from error
+            raise _unwritten(error) from error
 
     @cached_property
     def _roles(self) -> Roles:
@@ -323,6 +332,15 @@ class Renderer:
             parts = zip(message["content"], made["content"], strict=True)
             made["content"] = [old if old.get("type") in MEDIA_KINDS else new for old, new in parts]
         return made
+
+
+def _unwritten(error: Exception) -> UsageError:
+    """Return the error for messages at which a template's code fails, whose details are logged."""
+    logger.info("the chat template failed at messages: %s", error)
+    return UsageError(
+        "the model's chat template cannot write the messages: a field of a message, or of a tool's"
+        " parameters, has a type that it does not expect"
+    )
 
 
 def with_counted_ids(messages: Sequence[Message], first: int = 0) -> list[Message]:

@@ -160,4 +160,4 @@ async def test_a_priority_that_cannot_be_sent_to_an_engine_is_refused(
 async def test_an_empty_id_names_no_response(serve_script: Any) -> None:
     served = await serve_script([])
     status, body = await post(served, previous_response_id="")
-    assert (status, body["error"]["code"]) == (404, "previous_response_not_found")
+    assert (status, body["error"]["code"]) == (400, "previous_response_not_found")

@@ -201,7 +201,7 @@ async def test_what_was_not_stored_cannot_be_continued(serve_script: Any) -> Non
     _, made = await post(served, store=False)
     assert made["store"] is False
     status, body = await post(served, previous_response_id=made["id"])
-    assert (status, body["error"]["code"]) == (404, "previous_response_not_found")
+    assert (status, body["error"]["code"]) == (400, "previous_response_not_found")
     assert body["error"]["param"] == "previous_response_id"
 
 
