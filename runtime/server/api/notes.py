@@ -65,8 +65,8 @@ def say_once(notes: Collection[str]) -> None:
             continue
         _said.add(note)
         LOG.warning(
-            "a request has the %s, which this server does not have: it is left out, here and in"
-            " further requests, and named under `caesura.left_out` of each answer",
+            "a request has the %s, which cannot be used here: it is left out, here and in further"
+            " requests, and named under `caesura.left_out` of each answer",
             note,
         )
 

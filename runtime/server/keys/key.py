@@ -1,11 +1,15 @@
 """An API key with its limits, and the file that lists keys."""
 
+import base64
 import hashlib
 import json
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server.keys.rules import ROLES, Role
@@ -68,6 +72,28 @@ def encoded(secret: str) -> bytes:
 def salted(tenant: str, given: str | None) -> str:
     """Return the salt of a tenant's prefix cache, with the salt that the client chose, if any."""
     return hashlib.sha256(json.dumps(["salt", tenant, given]).encode()).hexdigest()[:32]
+
+
+def sealed(tenant: str, text: str) -> str:
+    """Return a text of a tenant's, encrypted and signed (AES-SIV, RFC 5297).
+
+    Equal texts are sealed alike. Every server can read them for a request with the same API key.
+    What was sealed for a request without a key can be read by everybody.
+    """
+    return base64.urlsafe_b64encode(_cipher(tenant).encrypt(text.encode(), None)).decode()
+
+
+def unsealed(tenant: str, token: str) -> str | None:
+    """Return the text of a token of `sealed`, or None for another tenant's or a changed one."""
+    try:
+        given = base64.b64decode(token.encode(), b"-_", validate=True)
+        return _cipher(tenant).decrypt(given, None).decode()
+    except (InvalidTag, ValueError):
+        return None
+
+
+def _cipher(tenant: str) -> AESSIV:
+    return AESSIV(hashlib.sha512(b"caesura seal " + tenant.encode()).digest())
 
 
 def read_keys(path: Path) -> list[Key]:

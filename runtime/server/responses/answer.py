@@ -6,6 +6,7 @@ request named these tools in the form of an MCP server.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from caesura.intercept.calls.events import (
@@ -18,6 +19,7 @@ from caesura.intercept.calls.events import (
 from caesura.runtime.events import RunEvent, ToolReturned
 from caesura.runtime.run.fold import RunFold
 from caesura.runtime.server.http.errors import ApiError
+from caesura.runtime.server.keys.key import sealed
 from caesura.runtime.server.responses import ids
 from caesura.runtime.server.responses.output import (
     ApprovalItem,
@@ -32,6 +34,7 @@ from caesura.runtime.server.responses.output import (
     ServerCallItem,
 )
 from caesura.runtime.server.responses.resource import MAX_OUTPUT_TOKENS, Resource, usage_of
+from caesura.runtime.server.responses.schema import ENCRYPTED
 from caesura.runtime.server.responses.store import Item
 
 
@@ -70,16 +73,24 @@ class OpenCall:
 class Answer(RunFold[Event]):
     """The output of one run or, if the run waits for approvals in between, of a part of it.
 
-    `calls` are the calls of the earlier parts that have no result yet.
+    `calls` are the calls of the earlier parts that have no result yet. What the model thought can
+    be encrypted for the `tenant`.
     """
 
     def __init__(
-        self, resource: Resource, shown: Shown, calls: dict[str, OpenCall] | None = None
+        self,
+        resource: Resource,
+        shown: Shown,
+        calls: dict[str, OpenCall] | None = None,
+        tenant: str = "",
     ) -> None:
         super().__init__()
         self.resource = resource
         self.calls = {} if calls is None else calls
         self._shown = shown
+        self._tenant = tenant
+        wants_it = ENCRYPTED in resource.request.include
+        self._seal = partial(sealed, tenant) if wants_it else None
         self._outputs = Outputs(resource.id)
         self._sequence = 0
         self._message: MessageItem | None = None
@@ -121,7 +132,7 @@ class Answer(RunFold[Event]):
 
     def following(self, resource: Resource) -> "Answer":
         """Return the answer of the run's next part, which has the calls without a result."""
-        return Answer(resource, self._shown, self.calls)
+        return Answer(resource, self._shown, self.calls, self._tenant)
 
     def end(self, now: float) -> list[Event]:
         """Complete the response at the Unix time `now`; return the last events."""
@@ -205,7 +216,7 @@ class Answer(RunFold[Event]):
         self._turn_has_ended = False
         if self._reasoning is None:
             self._close_message()
-            self._reasoning = ReasoningItem(self._outputs)
+            self._reasoning = ReasoningItem(self._outputs, self._seal)
         self._reasoning.write(text)
 
     def _close_reasoning(self, status: str = "completed") -> None:

@@ -37,7 +37,7 @@ async def counted_tokens(
     """Return the number of tokens of the prompt of a request; raise `ApiError`."""
     adapter_of(asked.model or state.engine.model, state.engine)
     reach = responses.reach(sender)
-    items = await responses.library.resolved(given, reach)
+    items = await responses.library.resolved(given, reach, sender.tenant)
     history = await responses.library.history(asked, {}, reach)
     offer = offered(asked, state.tools, state.people)
     own = messages_of(items, history.messages)
@@ -62,7 +62,7 @@ async def compacted(
     """
     adapter = adapter_of(asked.model, state.engine)
     reach = responses.reach(sender)
-    items = await responses.library.resolved(given, reach)
+    items = await responses.library.resolved(given, reach, sender.tenant)
     history = await responses.library.history(asked, {}, reach)
     own = messages_of(items, history.messages)
     if not (history.messages or own):

@@ -151,8 +151,9 @@ class _Handlers:
             ) from None
 
     async def _new_items(self, request: Request, given: Any) -> list[Item]:
-        reach = self._responses.reach(sender_of(request))
-        items = await self._library.resolved(items_of(given, "items"), reach)
+        sender = sender_of(request)
+        reach = self._responses.reach(sender)
+        items = await self._library.resolved(items_of(given, "items"), reach, sender.tenant)
         if len(items) > MAX_NEW_ITEMS:
             message = f"items has {len(items)} items; at most {MAX_NEW_ITEMS} are allowed."
             raise invalid(message, "items")

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from caesura.runtime.server.http.errors import ApiError, invalid
-from caesura.runtime.server.keys.key import Reach
+from caesura.runtime.server.keys.key import Reach, unsealed
 from caesura.runtime.server.responses.items import REFERENCE
 from caesura.runtime.server.responses.messages import messages_of
 from caesura.runtime.server.responses.plan import History
@@ -82,10 +82,15 @@ class Library:
         except NotStored:
             raise _no_response(response_id) from None
 
-    async def resolved(self, items: Sequence[Item], reach: Reach) -> list[Item]:
-        """Return the items, with references replaced by the items that they name."""
+    async def resolved(self, items: Sequence[Item], reach: Reach, tenant: str) -> list[Item]:
+        """Return the items, with references replaced by the items that they name.
+
+        What the model thought is decrypted if it was encrypted for the tenant.
+        """
         return [
-            await self._referenced(item["id"], reach) if item["type"] == REFERENCE else item
+            await self._referenced(item["id"], reach)
+            if item["type"] == REFERENCE
+            else _opened(item, tenant)
             for item in items
         ]
 
@@ -148,6 +153,17 @@ class Library:
                 param="conversation",
                 code="conversation_not_found",
             ) from None
+
+
+def _opened(item: Item, tenant: str) -> Item:
+    """Return the item; reasoning that came encrypted alone has its text."""
+    token = item.get("encrypted_content")
+    if item["type"] != "reasoning" or item.get("content") or not isinstance(token, str):
+        return item
+    text = unsealed(tenant, token)
+    if text is None:
+        return item
+    return item | {"content": [{"type": "reasoning_text", "text": text}]}
 
 
 def _no_response(response_id: str) -> ApiError:

@@ -5,7 +5,7 @@ was opened last would otherwise lose the parts of interleaved items. The events 
 has ended are made again from what is stored, where each text comes in one piece.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from caesura.intercept.calls.events import TokenLogprob
@@ -145,9 +145,12 @@ class MessageItem(OutputItem):
 
 
 class ReasoningItem(OutputItem):
-    """What the model thought, with one part of text."""
+    """What the model thought, with one part of text.
 
-    def __init__(self, outputs: Outputs) -> None:
+    `seal` encrypts it for clients that bring back nothing else.
+    """
+
+    def __init__(self, outputs: Outputs, seal: Callable[[str], str] | None = None) -> None:
         item = {
             "type": "reasoning",
             "id": outputs.ids.item(ids.REASONING),
@@ -156,6 +159,7 @@ class ReasoningItem(OutputItem):
             "content": [],
         }
         self._text: list[str] = []
+        self._seal = seal
         super().__init__(outputs, item)
         self._say("response.content_part.added", content_index=0, part=_reasoning_part(""))
 
@@ -170,6 +174,8 @@ class ReasoningItem(OutputItem):
         part = _reasoning_part(text)
         self._say("response.reasoning_text.done", content_index=0, text=text)
         self._say("response.content_part.done", content_index=0, part=part)
+        if self._seal is not None:
+            self._item["encrypted_content"] = self._seal(text)
         self._item |= {"status": status, "content": [part]}
         self._close()
 

@@ -59,6 +59,8 @@ class Resource:
     incomplete: str | None = None
     extension: dict[str, Any] | None = None
     """What the server's own tools did, for a request with `server_tools`."""
+    notes: Sequence[str] = ()
+    """What of the input was left out, beside what the request tells by itself."""
 
     def complete(self, reason: str | None, now: float) -> None:
         """End the response at the Unix time `now`; `reason` says why it is incomplete, if it is."""
@@ -86,7 +88,7 @@ class Resource:
             "usage": self.usage,
         }
         told |= _echo(self.request) | _settings(self.request, self.defaults)
-        own = with_notes(self.extension, left_out(self.request))
+        own = with_notes(self.extension, [*left_out(self.request), *self.notes])
         return told if own is None else told | {"caesura": own}
 
 

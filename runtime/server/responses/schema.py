@@ -7,6 +7,7 @@ returns them: `metadata`, `prompt_cache_key`, `reasoning.summary`, `safety_ident
 `prompt_cache_retention`, `prompt_cache_options` and `client_metadata`.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
@@ -52,6 +53,7 @@ MAX_METADATA_PAIRS = 16
 MAX_METADATA_KEY_CHARACTERS = 64
 MAX_METADATA_VALUE_CHARACTERS = 512
 LOGPROBS = "message.output_text.logprobs"
+ENCRYPTED = "reasoning.encrypted_content"
 
 INCLUDABLE = frozenset(
     {
@@ -318,3 +320,15 @@ def left_out(request: Continued) -> list[str]:
         if isinstance(kind, str) and kind in LEFT_OUT:
             told[f"item {kind}"] = None
     return list(told)
+
+
+def unread(items: Sequence[Item]) -> list[str]:
+    """Return a note if the items have reasoning that was encrypted for somebody else.
+
+    Such reasoning is left out, as a history may leave out all of it.
+    """
+    found = any(
+        item["type"] == "reasoning" and item.get("encrypted_content") and not item.get("content")
+        for item in items
+    )
+    return ["reasoning that was not encrypted for this key"] if found else []

@@ -11,6 +11,7 @@ from caesura.runtime.journal.journaled_run import JournaledRun
 from caesura.runtime.journal.record import Recorded
 from caesura.runtime.server.api.chat_request import adapter_of
 from caesura.runtime.server.api.decoding import with_sender
+from caesura.runtime.server.api.notes import say_once
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.keys.key import Reach
 from caesura.runtime.server.keys.sender import Sender
@@ -23,7 +24,7 @@ from caesura.runtime.server.responses.response import Part
 from caesura.runtime.server.responses.resumed import API, Attended, Begun
 from caesura.runtime.server.responses.run import WHO, Decision, LiveRun, decisions_in
 from caesura.runtime.server.responses.runs import LiveRuns
-from caesura.runtime.server.responses.schema import ResponseRequest
+from caesura.runtime.server.responses.schema import ResponseRequest, unread
 from caesura.runtime.server.responses.store import Item, ResponseStore, Stored
 from caesura.scheduler.messages import has_media
 
@@ -125,7 +126,7 @@ class Responses:
     ) -> tuple[list[Item], History]:
         """Return the items of a request, and what came before them."""
         reach = self.reach(sender)
-        items = await self.library.resolved(given, reach)
+        items = await self.library.resolved(given, reach, sender.tenant)
         return items, await self.library.history(request, recent or {}, reach)
 
     async def _planned(
@@ -143,7 +144,9 @@ class Responses:
         plan: ResponsePlan,
         tenant: str,
     ) -> Part:
-        answer = Answer(resource, plan.shown)
+        answer = Answer(resource, plan.shown, tenant=tenant)
+        resource.notes = unread(items)
+        say_once(resource.notes)
         return Part(answer, items, plan.listed, history=history.messages, tenant=tenant)
 
     def _resource(self, request: ResponseRequest) -> Resource:

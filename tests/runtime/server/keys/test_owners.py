@@ -1,6 +1,7 @@
 """Records of several keys: each key finds its own, and another one's are not there."""
 
 import asyncio
+import base64
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from caesura.runtime.server.keys.key import Key
 from caesura.runtime.server.keys.rules import Role
 from caesura.runtime.server.responses.store import PostgresResponses, ResponseStore, SqliteResponses
-from caesura.runtime.testing import ScriptedEngine, call, calls, say
+from caesura.runtime.testing import ScriptedEngine, call, calls, say, think
 from caesura.tools import tool
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People, make_ask_user, with_approval
@@ -388,3 +389,29 @@ async def test_a_file_is_its_makers_and_a_viewers(serve_script: Any, tmp_path: P
             if status == 404:
                 unknown = await ask(served, who, "GET", f"/artifacts/{'0' * 24}.txt")
                 assert (status, told) == unknown
+
+
+async def test_encrypted_reasoning_is_read_with_the_same_key_alone(serve_script: Any) -> None:
+    script = [think("It is a secret.", "One."), say("Two."), say("Three."), say("Four.")]
+    first = await serve_script([script[0]], api_key=KEYS)
+    second = await serve_script(script[1:], api_key=KEYS)
+    wants = {"store": False, "include": ["reasoning.encrypted_content"]}
+    _, body = await create(first, ANN, **wants)
+    thought, said = body["output"]
+    token = thought["encrypted_content"]
+    assert "secret" not in token and "It is" not in base64.b64decode(token, b"-_").decode("latin-1")
+    # As the AI SDK sends it: nothing but the summary and the encrypted text.
+    sent = {"type": "reasoning", "id": thought["id"], "summary": [], "encrypted_content": token}
+    changed = sent | {"encrypted_content": token[:-6] + "AAAA" + token[-2:]}
+    question = {"role": "user", "content": "And?"}
+
+    async def told(who: Mapping[str, str], item: Any) -> tuple[Any, Any]:
+        status, body = await create(second, who, input=[question, item, said, question], **wants)
+        assert status == 200, body
+        answer = second.engine.sessions[-1].turns[0][1]
+        return answer.get("reasoning"), body.get("caesura")
+
+    left = {"left_out": ["reasoning that was not encrypted for this key"]}
+    assert await told(ANN, sent) == ("It is a secret.", None)
+    assert await told(BOB, sent) == (None, left)
+    assert await told(ANN, changed) == (None, left)

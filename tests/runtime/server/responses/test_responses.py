@@ -539,3 +539,21 @@ async def test_a_run_of_a_response_counts_as_a_completion(serve_script: Any) -> 
     metrics = await served.metrics()
     assert 'caesura_requests_total{route="/v1/responses",status="200"} 1.0' in metrics
     assert "caesura_time_to_first_token_seconds_count 1.0" in metrics
+
+
+async def test_reasoning_is_encrypted_where_it_is_asked_for(
+    serve_script: Any, checked: Any
+) -> None:
+    served = await serve_script(
+        [think("Hm.", "One."), think("Hm.", "Two."), think("Hm.", "Three.")]
+    )
+    include = ["reasoning.encrypted_content"]
+    found = await events(served, include=include)
+    checked(found)
+    first = found[-1]["response"]["output"][0]
+    (done,) = [e for e in found if e["type"] == "response.output_item.done" and "item" in e][:1]
+    assert done["item"] == first and first["encrypted_content"]
+    _, body = await post(served, include=include, store=False)
+    assert body["output"][0]["encrypted_content"] == first["encrypted_content"]  # equal texts
+    _, body = await post(served)
+    assert "encrypted_content" not in body["output"][0]
