@@ -126,6 +126,48 @@ def test_nothing_is_begun_that_the_host_has_no_room_for(layout: str) -> None:
     assert not world.link.saved
 
 
+GROWING = pytest.mark.parametrize("layout", [one for one in LAYOUTS[2:] if "full" in one])
+
+
+def crowded(layout: str, asynchronous: bool) -> tuple[World, Any, Any]:
+    """One runs, and will pause; another waits, and needs blocks that the first one holds."""
+    world = make_world(layout, True, asynchronous, blocks=32, write_behind_free_share=1.0)
+    first = world.session("a", range(130), CALL, " 3]", " done")
+    world.step()
+    return world, first, world.session("b", range(1000, 1480), " done")
+
+
+@GROWING
+@AHEAD
+def test_an_idle_engine_waits_for_the_copies_of_what_it_gives_up(
+    layout: str, asynchronous: bool
+) -> None:
+    world, first, other = crowded(layout, asynchronous)
+    stall(world)
+    until_paused(world, first)
+    for _ in range(20):
+        world.step()
+    assert world.parts.manager.planner.busy
+    assert not other.delivered
+    flow(world)
+    step_until(world, lambda: other.finished)
+    releases = world.parts.manager.paused_kvs["a"].releases
+    assert [(one.action, one.why) for one in releases] == [("swap", "admit")]
+    finishes(world)
+    assert not world.computed_again["a"] or not is_recurrent(layout)
+
+
+@GROWING
+@AHEAD
+def test_copies_that_fail_are_waited_for_no_longer(layout: str, asynchronous: bool) -> None:
+    world, first, other = crowded(layout, asynchronous)
+    world.link.refuses = lambda order: True
+    until_paused(world, first)
+    step_until(world, lambda: other.finished, 60)
+    assert [one.action for one in world.parts.manager.paused_kvs["a"].releases] == ["discard"]
+    finishes(world)
+
+
 @CACHED
 @AHEAD
 @pytest.mark.parametrize("layout", ["state+full", "state+window+full"])

@@ -3,7 +3,8 @@
 Before a step, admission compares the blocks that the step needs with the free ones. It reclaims
 the difference from paused requests. Running requests always get their blocks. For a waiting
 request, in the order of the queue, the handling may protect KV that is worth more than admission.
-The handling may not do so if nothing runs, or if the request was overtaken too often.
+The handling may not do so if nothing runs, or if the request was overtaken too often. But a request
+that is copied as a whole is not taken before its copies, which are soon made.
 
 Returned requests that hold KV while they queue keep it while any request runs, which will free
 blocks in time. There is one exception: a returned request that lacks only a few blocks takes them
@@ -217,7 +218,7 @@ class _Choice:
         if not paused_kvs:
             return
         short = needed - self._free
-        forced = self._alone or step.queue.overdue(request)
+        forced = step.queue.overdue(request) or (self._alone and not step.reclaim.copies_first())
         if forced or short < self._hopeless:
             self._free += step.reclaim.from_paused(short, forced, "admit", request.request_id)
             short = needed - self._free

@@ -80,6 +80,17 @@ class Offload:
                 return
             left -= self._wish(self._paused_kvs[view.key], left)
 
+    def begins(self, kv: PausedKV, now: float) -> bool:
+        """Return whether `behind` copies what KV lacks, as soon as the budget allows."""
+        step = self._views.step()
+        if not (writes_behind(step, self._free_share) and self._has_room(kv)):
+            return False
+        return bool(copy_order([self._views.of(kv, now)], step))
+
+    def _has_room(self, kv: PausedKV) -> bool:
+        """Return whether the host has room for all of KV that is copied as a whole."""
+        return kv.whole is None or kv.uncopied <= self._planner.store.available
+
     def probe(self) -> None:
         """Request one copy that is just large enough to measure the link."""
         most = -(-COPY_TOKENS // self._views.step().block_size)
@@ -104,7 +115,7 @@ class Offload:
         not begun if the host has no room for all of it.
         """
         store = self._planner.store
-        if not can_lose(kv) or (kv.whole is not None and kv.uncopied > store.available):
+        if not (can_lose(kv) and self._has_room(kv)):
             return 0
         blocks = self._paused_kvs.blocks.to_copy(kv)
         wanted: list[tuple[Block, Key]] = []
@@ -155,9 +166,7 @@ class LinkBandwidth:
                 costs.observe_copy("in", way.tokens, way.seconds)
             self._measured += 1
         pays = costs.model.link_pays(self._min_share)
-        planner.pays = pays and (
-            costs.model.link_pays(ALONE * self._min_share) or not self._alone()
-        )
+        planner.pays = pays and (self.beats_computing or not self._alone())
         if self._measured and pays != self._paid:
             self._paid = pays
             if not pays:
@@ -168,6 +177,11 @@ class LinkBandwidth:
                 costs.model.in_rate,
                 1 / costs.model.prefill_seconds_per_token,
             )
+
+    @property
+    def beats_computing(self) -> bool:
+        """Whether a request that is alone gets its KV over the link, and computes none again."""
+        return self._planner.works and self._costs.model.link_pays(ALONE * self._min_share)
 
     def _alone(self) -> bool:
         """Return whether at most one request wants to run, and none runs."""
@@ -342,6 +356,31 @@ class PausedKVManager:
     def loading(self) -> bool:
         """Whether a load is in progress, so that a request will run soon."""
         return self.planner is not None and self.planner.loads.busy
+
+    @property
+    def copying(self) -> bool:
+        """Whether a copy is under way, in either direction."""
+        return self.planner is not None and self.planner.busy
+
+    def soon_copied(self, now: float) -> bool:
+        """Return whether paused KV that is only of use as a whole will soon have all its copies.
+
+        Then no block is lost if others wait for it. Those that are being copied would not be free
+        before the copy ends in any case.
+        """
+        copying = self._copying
+        if copying is None or self._port.layout.plain or not self._rates.beats_computing:
+            return False
+        behind = copying if self.handling.write_behind else None
+        return any(self._soon_copied(kv, behind, now) for kv in self.paused_kvs.holding.values())
+
+    def _soon_copied(self, kv: PausedKV, behind: Offload | None, now: float) -> bool:
+        if kv.whole is None or kv.returned or kv.loading:
+            return False
+        self.paused_kvs.freshen(kv)
+        if not kv.present or kv.swapped:
+            return False
+        return not kv.uncopied or (behind is not None and behind.begins(kv, now))
 
     @property
     def active(self) -> bool:

@@ -67,6 +67,13 @@ class Reclaimer:
         """Return `freed`, or 0 where blocks become free only after the steps in flight."""
         return 0 if self._port.frees_wait_for_steps() else freed
 
+    def copies_first(self) -> bool:
+        """Return whether to wait until paused KV has copies, even if nothing runs meanwhile.
+
+        Discarded KV would be computed again, which takes longer than its copy.
+        """
+        return self._manager.soon_copied(self._clock())
+
     def unwedge(self, output: SchedulerOutput) -> bool:
         """Drop paused KV if nothing runs although a request is ready, so that one can run.
 
@@ -79,6 +86,8 @@ class Reclaimer:
             return False
         if manager.loading or port.frees_are_pending():
             return False  # a request will run soon, or blocks will be free soon
+        if manager.copying and self.copies_first():
+            return False
         head = next((one for one in port.in_queue_order() if is_ready(one)), None)
         if head is None:
             return False
