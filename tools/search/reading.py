@@ -1,22 +1,31 @@
 """Reading documents into passages of about 200 words: text, Markdown, HTML and JSON lines.
 
 A file's suffix names its format. A format is read into blocks, which are headings and paragraphs;
-HTML without scripts, styles and navigation. Passages end at borders of blocks.
+HTML without scripts, styles, navigation and hidden elements. Passages end at borders of blocks.
 """
 
 import io
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from html.entities import name2codepoint
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from lxml import etree
+from lxml.html import defs
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from selectolax.lexbor import LexborHTMLParser, LexborNode
+from w3lib.encoding import html_body_declared_encoding, read_bom
 
 from caesura.tools.net import load_json
+
+
+class ReadError(ValueError):
+    """A file does not have the format of its suffix. The message says why."""
+
 
 PASSAGE_WORDS = 200
 """The target length of a passage."""
@@ -153,8 +162,8 @@ def text_blocks(text: str) -> Iterator[Block]:
 def markdown_blocks(text: str) -> Iterator[Block]:
     """Yield the headings and paragraphs of a Markdown file, without marks of links and emphasis.
 
-    A code block is one paragraph, and so is a table. Code is verbatim. Front matter and comments
-    are left out.
+    A code block is one paragraph, and so is a table. Code is verbatim. HTML is read as such, but
+    for unknown tags within a line. Front matter and comments are left out.
     """
     level, mark = 0, ""
     rows: list[list[str]] = []
@@ -181,8 +190,7 @@ def markdown_blocks(text: str) -> Iterator[Block]:
                 yield from _whole_paragraph([mark + _plain(token, links)])
                 mark = ""
             case "fence" | "code_block" | "html_block":
-                is_code = token.type != "html_block"
-                yield from _whole_paragraph([_content(token) if is_code else _uncommented(token)])
+                yield from _whole_blocks(token)
             case _:
                 pass
 
@@ -216,146 +224,162 @@ def _content(token: Token) -> str:
         case "softbreak" | "hardbreak":
             return "\n"
         case "html_inline":
-            return _uncommented(token)
+            return _inline_tag(token.content)
         case "image":
             return "".join(map(_content, token.children or ()))
         case _:
             return token.content.rstrip("\n")
 
 
-def _uncommented(token: Token) -> str:
-    kept, text, position = [], token.content, 0
-    while (begin := text.find("<!--", position)) >= 0 and (end := text.find("-->", begin)) >= 0:
-        kept.append(text[position:begin])
-        position = end + 3
-    return "".join((*kept, text[position:])).strip("\n")
+def _whole_blocks(token: Token) -> Iterator[Block]:
+    """Yield a block of code as it is, and of HTML what is shown unless it is nested too deeply."""
+    if token.type == "html_block":
+        with suppress(ReadError):
+            yield from html_blocks(token.content)[1]
+            return
+    yield from _whole_paragraph([_content(token)])
+
+
+def _inline_tag(tag: str) -> str:
+    """Return what is shown of a tag or comment: `<T>` is no element, but somebody's text."""
+    name = re.match(r"</?([a-zA-Z][a-zA-Z0-9]*)", tag)
+    if name is None:
+        return "" if tag.startswith("<!--") else tag
+    if name.group(1).lower() == "br":
+        return "\n"
+    return "" if name.group(1).lower() in defs.tags else tag
 
 
 MAX_NESTING = 1_000
 """The deepest nesting of elements; the parser's time grows with its square."""
 _LEFT_OUT = {
     *("script", "style", "noscript", "template", "svg", "math", "iframe", "object", "canvas"),
-    *("nav", "head", "button", "select", "textarea", "audio", "video"),
+    *("nav", "head", "title", "button", "select", "textarea", "audio", "video"),
 }
 _BLOCKS = {
     *("address", "article", "aside", "blockquote", "body", "caption", "dd", "details", "div", "dl"),
     *("dt", "fieldset", "figcaption", "figure", "footer", "form", "header", "hr", "html", "legend"),
-    *("li", "main", "ol", "p", "pre", "section", "summary", "table", "tbody", "tfoot", "thead"),
-    *("tr", "ul"),
+    *("li", "main", "nav", "ol", "p", "pre", "section", "summary", "table", "tbody", "tfoot"),
+    *("thead", "tr", "ul"),
 }
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _SPACED = {"br", "td", "th"}
-_TAG = re.compile(rb"<(/?)([a-zA-Z][a-zA-Z0-9:-]{0,30})")
-_DRAWING = re.compile(r"<(/?)(?:svg|math)(?![a-zA-Z0-9:-])[^<>]*>", re.IGNORECASE)
-# Elements without an end tag, or with an optional one, which do not nest in themselves.
-_UNCLOSED = {
-    *(b"area", b"base", b"br", b"col", b"embed", b"hr", b"img", b"input", b"link", b"meta"),
-    *(b"param", b"source", b"track", b"wbr", b"p", b"li", b"dt", b"dd", b"tr", b"td", b"th"),
-    *(b"tbody", b"thead", b"tfoot", b"option", b"optgroup", b"colgroup", b"caption", b"rt", b"rp"),
-    *(b"html", b"head", b"body", b"path"),
-}
+_ENTITIES = "".join(
+    f'<!ENTITY {name} "&#{code};">'
+    for name, code in name2codepoint.items()
+    if name not in ("lt", "gt", "amp", "quot")
+)
 
 
-def nesting_of(data: bytes) -> int:
-    """Return an upper estimate of the elements' nesting, by counting unclosed tags."""
-    opened: Counter[bytes] = Counter()
-    depth = deepest = 0
-    for match in _TAG.finditer(data):
-        name = match.group(2).lower()
-        if name in _UNCLOSED:
-            continue
-        if not match.group(1):
-            opened[name] += 1
-            depth += 1
-            deepest = max(deepest, depth)
-        elif opened[name]:
-            opened[name] -= 1
-            depth -= 1
-    return deepest
+class _Page:
+    """Collects a page's title and blocks from what a parser of lxml meets; it builds no tree."""
+
+    @classmethod
+    def read(cls, data: bytes, make_parser: Callable[..., Any]) -> "_Page":
+        """Return the page that the parser makes of the data; raises XMLSyntaxError, ReadError."""
+        # `etree.parse` would ask a `BytesIO` for all of its bytes at once.
+        file = io.BufferedReader(io.BytesIO(data))
+        page: _Page = etree.parse(file, make_parser(target=cls(file)))
+        return page
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.title = ""
+        self.blocks: list[Block] = []
+        self._file = file
+        self._open: list[str] = []
+        self._parts: list[str] = []
+        self._level = 0
+        """The level of the heading that is open and has no text yet, or 0."""
+        self._unseen = 0
+        """How many open elements are left out, or within one that is."""
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        """Enter an element; raises ReadError if it is nested too deeply."""
+        name = tag.rpartition("}")[2].lower()
+        self._open.append(name)
+        if len(self._open) > MAX_NESTING:
+            self._file.seek(0, io.SEEK_END)  # an exception stops no parser: it reads to the end
+            raise ReadError(f"its elements nest deeper than {MAX_NESTING} levels")
+        if not self._unseen:
+            if name in _BLOCKS or name in _HEADINGS:
+                self._end_block()
+                self._level = _HEADINGS.get(name, self._level)
+            elif name in _SPACED:
+                self._parts.append(" ")
+        if self._unseen or name in _LEFT_OUT or _is_hidden(attributes):
+            self._unseen += 1
+
+    def end(self, tag: str) -> None:
+        """Leave an element."""
+        name = self._open.pop()
+        if self._unseen:
+            self._unseen -= 1
+        elif name in _BLOCKS or name in _HEADINGS:
+            self._end_block()
+            self._level = 0 if name in _HEADINGS else self._level
+
+    def data(self, text: str) -> None:
+        """Take a piece of text."""
+        if not self._unseen:
+            self._parts.append(text)
+        elif self._open[-2:] == ["head", "title"]:
+            self.title += text
+
+    def close(self) -> "_Page":
+        """Return the page."""
+        self._end_block()
+        self.title = " ".join(self.title.split())
+        return self
+
+    def _end_block(self) -> None:
+        text = "".join(self._parts).strip()
+        self._parts.clear()
+        if text:
+            self.blocks.append(Heading(self._level, text) if self._level else Paragraph(text))
+            self._level = 0  # one without an end holds no more than its first block
 
 
-def without_drawings(text: str) -> str:
-    """Return a document without its SVG and MathML; one without an end stays."""
-    kept, position, depth, begin = [], 0, 0, 0
-    for match in _DRAWING.finditer(text):
-        if match.group(1):
-            depth = max(0, depth - 1)
-            if not depth and begin >= position:
-                kept.append(text[position:begin])
-                position = match.end()
-        elif not match.group().endswith("/>"):
-            if not depth:
-                begin = match.start()
-            depth += 1
-    return "".join((*kept, text[position:]))
+def _is_hidden(attributes: Mapping[str, str]) -> bool:
+    """Return whether no reader sees the element; one that waits behind a tab is seen."""
+    if "hidden" in attributes:
+        return attributes["hidden"] != "until-found" and attributes.get("role") != "tabpanel"
+    return "display:none" in attributes.get("style", "").replace(" ", "").lower()
 
 
-def html_blocks(data: bytes, text: str) -> tuple[str, Iterator[Block]]:
+class _Definitions(etree.Resolver):  # type: ignore[misc]
+    """Answers whatever definition a document asks for with the names of HTML's characters."""
+
+    def resolve(self, system_url: str, public_id: str, context: Any) -> Any:
+        """Return the definition; nothing is fetched or opened."""
+        return self.resolve_string(_ENTITIES, context)
+
+
+def _xml_parser(target: _Page) -> etree.XMLParser:
+    parser = etree.XMLParser(
+        target=target, encoding="utf-8", load_dtd=True, no_network=True, resolve_entities=False
+    )
+    parser.resolvers.add(_Definitions())
+    return parser
+
+
+def html_blocks(text: str, *, is_xml: bool = False) -> tuple[str, list[Block]]:
     """Return the document's title ("" without one), and its headings and paragraphs.
 
-    data, text: the same document, before and after decoding. Raises ValueError if elements nest
-    deeper than MAX_NESTING.
+    is_xml: the document is XHTML; one that is not well-formed is read as HTML. Raises ReadError if
+    elements nest deeper than MAX_NESTING.
     """
-    if nesting_of(data) > MAX_NESTING:
-        # In drawings and formulas `/>` ends an element, and their text is left out anyway.
-        text = without_drawings(text)
-        data = text.encode("utf-8", "replace")
-    if nesting_of(data) > MAX_NESTING:
-        raise ValueError(f"its elements nest deeper than {MAX_NESTING} levels")
-    tree = LexborHTMLParser(text)
-    named = tree.css_first("head > title")
-    title = " ".join(named.text().split()) if named is not None else ""
-    return title, _blocks(tree)
-
-
-def _blocks(tree: LexborHTMLParser) -> Iterator[Block]:
-    """Walk the tree by its links, since a recursion could overflow the stack."""
-    node: LexborNode | None = tree.body
-    parts: list[str] = []
-    while node is not None:
-        tag = node.tag or ""
-        if tag in _BLOCKS or tag in _HEADINGS:
-            yield from _paragraph(parts)
-        elif tag in _SPACED:
-            parts.append(" ")
-        elif tag == "-text":
-            parts.append(node.text_content or "")
-        inner = None if tag in _LEFT_OUT else node.first_child
-        if inner is not None:
-            node = inner
-            continue
-        while node is not None and node.next is None:
-            yield from _closed(node.tag or "", parts)
-            node = node.parent
-        if node is not None:
-            yield from _closed(node.tag or "", parts)
-            node = node.next
-
-
-def _closed(tag: str, parts: list[str]) -> Iterator[Block]:
-    if tag in _HEADINGS:
-        text = "".join(parts).strip()
-        parts.clear()
-        if text:
-            yield Heading(_HEADINGS[tag], text)
-    elif tag in _BLOCKS:
-        yield from _paragraph(parts)
-
-
-def _paragraph(parts: list[str]) -> Iterator[Block]:
-    text = "".join(parts).strip()
-    parts.clear()
-    if text:
-        yield Paragraph(text)
+    data = text.encode("utf-8", "replace")
+    page: _Page | None = None
+    if is_xml:
+        with suppress(etree.XMLSyntaxError):
+            page = _Page.read(data, _xml_parser)
+    page = page or _Page.read(data, partial(etree.HTMLParser, encoding="utf-8", huge_tree=True))
+    return page.title, page.blocks
 
 
 MAX_FILE_BYTES = 256 * 2**20
 MAX_HTML_BYTES = 32 * 2**20
 """A page is parsed into a tree, which takes many times its size."""
-
-
-class ReadError(ValueError):
-    """A file does not have the format of its suffix. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,14 +418,19 @@ def _markdown(data: bytes, stem: str, source: str, fields: Fields) -> Iterator[P
 
 
 def _html(data: bytes, stem: str, source: str, fields: Fields) -> Iterator[Passage]:
+    return _page(data, stem, source)
+
+
+def _xhtml(data: bytes, stem: str, source: str, fields: Fields) -> Iterator[Passage]:
+    return _page(data, stem, source, is_xml=True)
+
+
+def _page(data: bytes, stem: str, source: str, *, is_xml: bool = False) -> Iterator[Passage]:
     if len(data) > MAX_HTML_BYTES:
         raise ReadError(
             f"larger than {MAX_HTML_BYTES // 2**20} MiB, the limit for a page; split it"
         )
-    try:
-        title, blocks = html_blocks(data, _decoded(data))
-    except ValueError as error:
-        raise ReadError(str(error)) from None
+    title, blocks = html_blocks(_decoded(data, _declared(data)), is_xml=is_xml)
     return split(blocks, title or stem, source)
 
 
@@ -426,14 +455,36 @@ def _json_lines(data: bytes, stem: str, source: str, fields: Fields) -> Iterator
         )
 
 
-def _decoded(data: bytes) -> str:
-    """Return a file's text; raises ReadError for binary data and for other encodings than UTF-8."""
-    if b"\0" in data:
-        raise ReadError("not a text: it contains zero bytes")
+_LEGACY = re.compile("cp|iso|koi8|mac|gb|big5|euc|shift|johab|tis|kz")
+"""Codecs that a page may name. What can be read as ASCII is no UTF-16, whatever it says."""
+
+
+def _declared(data: bytes) -> str:
+    """Return the encoding of a page: that of its byte order mark, UTF-8, or what it declares.
+
+    What is valid UTF-8 is taken for that, since pages are often converted to it and go
+    on to declare what they were in.
+    """
+    encoding, _ = read_bom(data)
+    if encoding is not None:
+        return encoding
+    with suppress(UnicodeDecodeError):
+        if not data.isascii() and data.decode():
+            return "utf-8"
+    declared = html_body_declared_encoding(data) or ""
+    return declared if _LEGACY.match(declared) else "utf-8"
+
+
+def _decoded(data: bytes, encoding: str = "utf-8") -> str:
+    """Return a file's text; raises ReadError for binary data and for another encoding."""
     try:
-        return data.decode("utf-8-sig")
+        text = data.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        raise ReadError(f"not in UTF-8 (byte {error.start})") from None
+        name = encoding.upper() if encoding == "utf-8" else f"{encoding}, as it says"
+        raise ReadError(f"not in {name} (byte {error.start})") from None
+    if "\0" in text:
+        raise ReadError("not a text: it contains zero bytes")
+    return text
 
 
 def _valid(text: str) -> str:
@@ -450,7 +501,7 @@ _READERS: dict[str, _Reader] = {
     ".rst": _text,
     ".html": _html,
     ".htm": _html,
-    ".xhtml": _html,
+    ".xhtml": _xhtml,
     ".jsonl": _json_lines,
     ".ndjson": _json_lines,
 }
