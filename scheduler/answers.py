@@ -4,40 +4,32 @@ A follow-up carries an earlier answer as messages. The tokens that the model sam
 known here, so they need not be rendered again, and the prefix cache has their KV.
 """
 
-import hashlib
-import json
 from array import array
-from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from caesura.intercept.calls.events import FollowUpReport
-from caesura.scheduler.messages import Message, SessionSpec
+from caesura.scheduler.histories import History, first_difference, thinks_otherwise
 
 MAX_ANSWERS = 4_096
 MAX_BYTES = 128 * 2**20
 BYTES_PER_TOKEN = array("I").itemsize
-REASONING = ("reasoning", "reasoning_content")
-"""Fields of an answer that most clients leave out when they send it back."""
-
-Missing = Literal["unknown", "changed"]
-"""Why a history has no tokens: its last answer is not known, or not with this history before it."""
+MAX_VARIANTS = 16
+"""The most answers that are kept of histories which say the same."""
 
 
 @dataclass(frozen=True, slots=True)
-class History:
-    """Messages that end with an answer, as digests."""
+class Missed:
+    """Why a history has no tokens.
 
-    key: bytes
-    """Digest of all that shapes the prompt: the messages, the tools and the template's variables.
-
-    The owner and the cache salt belong to it too.
+    Its last answer is `unknown`, or it is known with another history, which first differs in
+    `field` (see `caesura.scheduler.histories.first_difference`).
     """
-    mark: bytes
-    """Digest of the answer alone: the ids of its calls, or without calls its content."""
-    reasoning: tuple[bytes | None, ...]
-    """Digests of the reasoning of each answer; None where a message leaves it out."""
+
+    why: Literal["unknown", "changed"]
+    field: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +45,31 @@ class _Answer:
     tokens: "array[int]"
     history: History
 
+    @property
+    def size_bytes(self) -> int:
+        return BYTES_PER_TOKEN * len(self.tokens) + self.history.size_bytes
+
 
 class Answers:
     """The tokens of the latest answers, bounded in number and bytes. Not safe for threads.
 
-    Tokens are found only by the digest of messages that are equal, in every character, to those
-    that were sent and answered. A client so gets back only what it can write down itself. What an
-    answer does not show (results of server tools, dropped thinking) may be among the tokens, so
-    the digest also binds `SessionSpec.owner`.
+    Tokens are found only by the digest of a history that told the model what the remembered one
+    did. A client so gets back only what it can write down itself. What an answer does not show
+    (results of server tools, dropped thinking) may be among the tokens, so the digest also binds
+    `SessionSpec.owner`.
+
+    Answers to one question may say the same after other thoughts. Each is kept, and a history finds
+    the one with its ids of calls and its reasoning.
     """
 
     def __init__(self, max_answers: int = MAX_ANSWERS, max_bytes: int = MAX_BYTES) -> None:
         """Create an empty memory; the answers that were used longest ago are dropped first."""
         self._max_answers = max_answers
         self._max_bytes = max_bytes
-        self._answers: OrderedDict[bytes, _Answer] = OrderedDict()
-        self._marks: Counter[bytes] = Counter()
+        self._answers: OrderedDict[_Name, _Answer] = OrderedDict()
+        self._by_key: dict[bytes, list[_Name]] = {}
+        self._by_hint: dict[bytes, list[_Name]] = {}
+        """The answers by their mark, and by what they follow."""
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -76,79 +77,48 @@ class Answers:
         return len(self._answers)
 
     def remember(self, history: History, tokens: Sequence[int]) -> None:
-        """Keep the tokens of a history; they replace those of an equal one."""
-        self._drop(history.key)
-        self._answers[history.key] = _Answer(array("I", tokens), history)
-        self._marks[history.mark] += 1
-        self._bytes += BYTES_PER_TOKEN * len(tokens)
+        """Keep the tokens of a history; they replace those of one with equal ids and reasoning."""
+        name = (history.key, history.ids, history.reasoning)
+        self._drop(name)
+        answer = self._answers[name] = _Answer(array("I", tokens), history)
+        self._bytes += answer.size_bytes
+        self._by_key.setdefault(history.key, []).append(name)
+        for hint in (history.mark, history.before):
+            self._by_hint.setdefault(hint, []).append(name)
+        if len(self._by_key[history.key]) > MAX_VARIANTS:
+            self._drop(self._by_key[history.key][0])
         while len(self._answers) > self._max_answers or self._bytes > self._max_bytes:
             self._drop(next(iter(self._answers)))
 
-    def find(self, history: History) -> Sequence[int] | Missing:
-        """Return the tokens of an equal history, or why there are none."""
-        found = self._answers.get(history.key)
-        if found is None:
-            return "changed" if history.mark in self._marks else "unknown"
-        given = zip(history.reasoning, found.history.reasoning, strict=True)
-        if any(sent is not None and sent != kept for sent, kept in given):
-            return "changed"
-        self._answers.move_to_end(history.key)
-        return found.tokens
+    def find(self, history: History) -> Sequence[int] | Missed:
+        """Return the tokens of a history that said the same, or why there are none."""
+        names = self._by_key.get(history.key, [])
+        spelled = sorted(names, key=lambda name: name[1] == history.ids)
+        for name in reversed(spelled):
+            if thinks_otherwise(history, self._answers[name].history) is None:
+                self._answers.move_to_end(name)
+                return self._answers[name].tokens
+        alike = names or self._by_hint.get(history.mark) or self._by_hint.get(history.before)
+        if not alike:
+            return Missed("unknown")
+        return Missed("changed", first_difference(history, self._answers[alike[-1]].history))
 
-    def _drop(self, key: bytes) -> None:
-        answer = self._answers.pop(key, None)
+    def _drop(self, name: "_Name") -> None:
+        answer = self._answers.pop(name, None)
         if answer is None:
             return
-        self._bytes -= BYTES_PER_TOKEN * len(answer.tokens)
-        mark = answer.history.mark
-        self._marks[mark] -= 1
-        if not self._marks[mark]:
-            del self._marks[mark]
+        self._bytes -= answer.size_bytes
+        history = answer.history
+        _remove(self._by_key, history.key, name)
+        for hint in (history.mark, history.before):
+            _remove(self._by_hint, hint, name)
 
 
-def length_up_to_answer(messages: Sequence[Message]) -> int | None:
-    """Return the number of messages up to the last answer, or None if nothing follows an answer."""
-    if not messages or messages[-1].get("role") == "assistant":
-        return None
-    places = range(len(messages), 0, -1)
-    return next((at for at in places if messages[at - 1].get("role") == "assistant"), None)
+def _remove(names: dict[bytes, list["_Name"]], key: bytes, name: "_Name") -> None:
+    names[key].remove(name)
+    if not names[key]:
+        del names[key]
 
 
-def history_of(messages: Sequence[Message], spec: SessionSpec) -> History:
-    """Return the digests of messages of which the last one is an answer."""
-    answer = messages[-1]
-    shaped_by = [spec.tools, sorted(spec.template.items()), spec.cache_salt]
-    parts = [spec.owner, shaped_by, [_canonical(each) for each in messages]]
-    ids = [call.get("id") for call in answer.get("tool_calls") or ()]
-    return History(
-        key=_digest(parts),
-        mark=_digest([spec.owner, ids or answer.get("content") or ""]),
-        reasoning=tuple(_thought(each) for each in messages if each.get("role") == "assistant"),
-    )
-
-
-def _thought(message: Message) -> bytes | None:
-    given = (message[name] for name in REASONING if message.get(name))
-    return next((_digest(text) for text in given), None)
-
-
-def _canonical(message: Message) -> list[Any]:
-    """Return a message's fields in a fixed order; a missing field equals an empty one.
-
-    An answer's reasoning is left out. Arguments keep the order and the spelling that they have.
-    """
-    plain = {name: value for name, value in message.items() if value not in (None, "", [], ())}
-    if message.get("role") == "assistant":
-        plain = {name: value for name, value in plain.items() if name not in REASONING}
-    if "tool_calls" in plain:
-        plain["tool_calls"] = [_call(call) for call in plain["tool_calls"]]
-    return sorted(plain.items())
-
-
-def _call(call: Mapping[str, Any]) -> list[Any]:
-    function = call["function"]
-    return [call.get("id"), function.get("name"), function.get("arguments")]
-
-
-def _digest(value: object) -> bytes:
-    return hashlib.sha256(json.dumps(value, default=str).encode()).digest()
+_Name = tuple[bytes, bytes, tuple[bytes | None, ...]]
+"""What makes an answer one of its own: the history's key, its ids and its reasoning."""

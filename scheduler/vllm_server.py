@@ -1,6 +1,6 @@
 """vLLM's own HTTP application on an engine, as the server in front of it sees it."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -17,6 +17,8 @@ class TokenTap(Protocol):
 
     tokens: list[int]
     """The prompt, and what the model sampled."""
+    prompt: int
+    """How many of the tokens are the prompt."""
     requests: int
     """How many requests were sent to the engine; with more than one, `tokens` are mixed."""
 
@@ -24,15 +26,18 @@ class TokenTap(Protocol):
 class ServerSplicing(Protocol):
     """Splicing for requests that vLLM's own server answers."""
 
+    @property
+    def fields(self) -> Collection[str]:
+        """The fields of a chat completion that the server reads."""
+        ...
+
     async def follow_up(
         self, messages: Sequence[Message], spec: SessionSpec, sampling: Sampling
     ) -> FollowUp | None:
         """Return the prompt of a conversation, or None if nothing in it follows an answer."""
         ...
 
-    async def remember(
-        self, messages: Sequence[Message], spec: SessionSpec, tokens: Sequence[int]
-    ) -> None:
+    async def remember(self, messages: Sequence[Message], spec: SessionSpec, tap: TokenTap) -> None:
         """Keep the tokens of a conversation; the last of the messages is its answer."""
         ...
 

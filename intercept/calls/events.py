@@ -115,15 +115,17 @@ class FollowUpReport:
     `spliced`: the first `spliced_tokens` are the tokens that were computed for the earlier answer,
     and only what is new was rendered behind them. `rendered`: the chat template wrote all of them.
     `why` is `unchanged` for a spliced one. For a rendered one it is `unknown` (the answer is not in
-    memory), `changed` (the answer is, but not with these messages, tools and asker), `template`
+    memory), `changed` (the answer is, but not with what `field` names first), `template`
     (the chat template cannot write what is new alone), `room` (the spliced history would leave too
     little of the context window), `reasoning` (a parser of the server would misread it), `media`
-    (the messages hold more than text) or `off`.
+    (the messages hold more than text), `parameter` (the parameter that `field` names may shape the
+    prompt otherwise) or `off`.
     """
 
     outcome: Literal["spliced", "rendered"]
     why: str
     spliced_tokens: int = 0
+    field: str = ""
 
 
 @dataclass(frozen=True, slots=True)

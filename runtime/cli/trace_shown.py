@@ -215,10 +215,21 @@ def _turn(number: int, span: SpanRecord) -> Item:
         parts.append(f"first output after {told[names.TIME_TO_FIRST_CHUNK]:.3f} s")
     if names.FINISH_REASONS in told:
         parts.append(escape(", ".join(map(str, told[names.FINISH_REASONS]))))
+    if names.FOLLOW_UP_OUTCOME in told:
+        parts.append(_follow_up(told))
     unread = sum(event.name == names.CALL_MALFORMED for event in span.events)
     if unread:
         parts.append(f"[red]{counted(unread, 'call')} could not be read[/red]")
     return span.start, ", ".join(parts) + _fault(span), []
+
+
+def _follow_up(told: Mapping[str, Any]) -> str:
+    """Return how the history before a turn became tokens."""
+    if told[names.FOLLOW_UP_OUTCOME] == "spliced":
+        return f"{told.get(names.FOLLOW_UP_SPLICED_TOKENS, 0):,} tokens spliced"
+    field = told.get(names.FOLLOW_UP_FIELD)
+    why = str(told.get(names.FOLLOW_UP_WHY, "")) + (f": {field}" if field else "")
+    return f"[yellow]history rendered again ({escape(why)})[/yellow]"
 
 
 def _call(span: SpanRecord) -> Item:

@@ -49,7 +49,8 @@ from caesura.runtime.testing.script import (
     play,
     stopped,
 )
-from caesura.scheduler.answers import Answers, history_of, length_up_to_answer
+from caesura.scheduler.answers import Answers, Missed
+from caesura.scheduler.histories import Histories, length_up_to_answer
 from caesura.scheduler.messages import MediaRules, Message, Sampling, SessionSpec, has_media
 from caesura.scheduler.revival import Revival
 from caesura.scheduler.session_log import LoggedTurn, SessionLog, TurnOutcome
@@ -202,7 +203,7 @@ class ScriptedSession:
         """Let a later session continue from this one's scripted tokens, unless a stop text cut."""
         if self._stop_text is not None:
             return
-        history = history_of((*self.turns[0], *answer), self.spec)
+        history = self._engine.histories.of((*self.turns[0], *answer), self.spec)
         self._engine.answers.remember(history, [0] * self._context)
 
     async def expect_pause(self, seconds: float) -> None:
@@ -277,9 +278,10 @@ class ScriptedSession:
             return None
         if has_media(messages):
             return FollowUpReport("rendered", "media")
-        found = self._engine.answers.find(history_of(messages[:length], self.spec))
-        if isinstance(found, str):
-            return FollowUpReport("rendered", found)
+        history = self._engine.histories.of(messages[:length], self.spec)
+        found = self._engine.answers.find(history)
+        if isinstance(found, Missed):
+            return FollowUpReport("rendered", found.why, field=found.field)
         return FollowUpReport("spliced", "unchanged", len(found))
 
     def _accept(self, messages: tuple[Message, ...], prompt: int) -> bool:
@@ -373,6 +375,7 @@ class ScriptedEngine:
         """How many times the engine was restarted."""
         self.revival = Revival(lambda: self._failed is None and not self._closed)
         """Where sessions wait for a restart; `revival.supervising()` lets them wait."""
+        self.histories = Histories()
         self.answers = Answers()
         """The remembered answers, whose follow-ups continue from them."""
         self.adapters = adapters

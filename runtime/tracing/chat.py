@@ -136,11 +136,12 @@ def _attributes(turn: TurnEnded) -> dict[str, AttributeValue]:
 
 
 def _follow_up(report: FollowUpReport) -> dict[str, AttributeValue]:
-    return {
+    told: dict[str, AttributeValue] = {
         names.FOLLOW_UP_OUTCOME: report.outcome,
         names.FOLLOW_UP_WHY: report.why,
         names.FOLLOW_UP_SPLICED_TOKENS: report.spliced_tokens,
     }
+    return told | {names.FOLLOW_UP_FIELD: report.field} if report.field else told
 
 
 def _pause(report: ResumeReport) -> dict[str, AttributeValue]:

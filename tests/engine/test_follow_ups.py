@@ -142,6 +142,6 @@ async def test_an_answer_cut_at_a_stop_text_is_not_continued(
     history, _, live = await asked(engine, NO_TOOLS, "Hello, who are you?", stopping)
     after = engine.open(NO_TOOLS)
     ended = end_of(await read(after, [*history, THANKS]))
-    assert ended.follow_up is not None and ended.follow_up.why == "unknown"
+    assert ended.follow_up is not None and ended.follow_up.outcome == "rendered"
     await live.close()
     await after.close()

@@ -1,6 +1,8 @@
 """Follow-ups of chat completions that vLLM's own server answers, on the real engine."""
 
+import json
 import re
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -47,8 +49,13 @@ class Client:
     async def follow_ups(self) -> dict[str, int]:
         """Return how many follow-ups there were so far, by reason."""
         text = (await self.openai._client.get("/metrics")).text
-        found = re.findall(r'caesura_followups_total\{outcome="\w+",why="(\w+)"\} (\d+)', text)
-        return {why: int(count) for why, count in found}
+        found = re.findall(
+            r'caesura_followups_total\{field="\w*",outcome="\w+",why="(\w+)"\} (\d+)', text
+        )
+        counts: Counter[str] = Counter()
+        for why, count in found:
+            counts[why] += int(count)
+        return dict(counts)
 
 
 @asynccontextmanager
@@ -111,7 +118,7 @@ async def _check_splice_of_thinking(client: Client) -> None:
     assert cached(second) == (whole - 1) // CPU_BLOCK_SIZE * CPU_BLOCK_SIZE
     changed = {**message, "content": message["content"] + "!"}
     third = await client.chat({"role": "user", "content": "Hello!"}, changed, NEXT)
-    assert await client.follow_ups() == {"unchanged": 1, "unknown": 1}
+    assert await client.follow_ups() == {"unchanged": 1, "changed": 1}
     assert cached(third) < cached(second)
 
 
@@ -122,8 +129,85 @@ async def test_requests_that_shape_the_prompt_otherwise_are_left_to_the_server(
     message = echoed(first.choices[0].message)
     for extra in ({"echo": True}, {"documents": []}, {"add_generation_prompt": False}):
         await client.chat(QUESTION, message, NEXT, extra_body=extra)
-    await client.chat(QUESTION, message, NEXT, n=2, temperature=1)
-    assert await client.follow_ups() == {}
+    assert await client.follow_ups() == {"parameter": 3}
+
+
+async def test_several_answers_to_a_follow_up_are_spliced(client: Client) -> None:
+    first = await client.chat(QUESTION)
+    message = echoed(first.choices[0].message)
+    both = await client.chat(QUESTION, message, NEXT, n=2, temperature=1)
+    assert await client.follow_ups() == {"unchanged": 1}
+    said = echoed(both.choices[0].message)
+    await client.chat(QUESTION, message, NEXT, said, NEXT)
+    assert sum((await client.follow_ups()).values()) == 2
+    assert (await client.follow_ups())["unchanged"] == 1
+
+
+async def test_the_tokens_that_a_client_asks_for_are_the_spliced_ones(client: Client) -> None:
+    """Each turn begins with all tokens of the one before, as trainers need them."""
+    ids: Any = {"return_token_ids": True, "return_tokens_as_token_ids": True}
+    messages: list[Any] = [QUESTION]
+    seen: list[int] = []
+    for follow in ([], [NEXT], [NEXT]):
+        messages += follow
+        answer = await client.chat(*messages, tools=TOOLS, logprobs=True, extra_body=ids)
+        (choice,) = answer.choices
+        sampled = choice.token_ids
+        assert answer.prompt_token_ids[: len(seen)] == seen
+        assert [each.token for each in choice.logprobs.content] == [
+            f"token_id:{i}" for i in sampled
+        ]
+        seen = [*answer.prompt_token_ids, *sampled]
+        messages.append(rewritten(choice.message))
+        messages += [
+            {"role": "tool", "tool_call_id": call.id, "content": "816"}
+            for call in choice.message.tool_calls or ()
+        ]
+    assert await client.follow_ups() == {"unchanged": 2}
+
+
+def rewritten(message: Any) -> Any:
+    """Return a message as clients in JavaScript write it again."""
+    sent = echoed(message)
+    for call in sent.get("tool_calls", ()):
+        read = json.loads(call["function"]["arguments"])
+        call["function"]["arguments"] = json.dumps(read, separators=(",", ":"), ensure_ascii=False)
+    return sent
+
+
+async def test_prompt_logprobs_are_those_of_the_spliced_prompt(client: Client) -> None:
+    """vLLM computes the whole prompt for them; the prefix cache has none."""
+    first = await client.chat(QUESTION, tools=TOOLS, extra_body={"return_token_ids": True})
+    message = rewritten(first.choices[0].message)
+    (call,) = message["tool_calls"]
+    result = {"role": "tool", "tool_call_id": call["id"], "content": "816"}
+    asked: Any = {"prompt_logprobs": 0, "return_token_ids": True}
+    second = await client.chat(QUESTION, message, result, tools=TOOLS, extra_body=asked)
+    assert await client.follow_ups() == {"unchanged": 1}
+    whole = [*first.prompt_token_ids, *first.choices[0].token_ids]
+    prompt = second.prompt_token_ids
+    assert prompt[: len(whole)] == whole
+    assert second.prompt_logprobs[0] is None and len(second.prompt_logprobs) == len(prompt)
+    for token, told in zip(prompt[1:], second.prompt_logprobs[1:], strict=True):
+        assert str(token) in told and told[str(token)]["logprob"] <= 0
+    completed = await client.openai.completions.create(
+        model="caesura-tiny", prompt=prompt, max_tokens=1, extra_body={"prompt_logprobs": 0}
+    )
+    alone: Any = completed.choices[0]
+    for told, expected in zip(second.prompt_logprobs[1:], alone.prompt_logprobs[1:], strict=True):
+        for token, each in expected.items():
+            assert told[token]["logprob"] == pytest.approx(each["logprob"], abs=1e-3)
+
+
+@pytest.mark.parametrize("single", [True, False])
+async def test_one_call_alone_is_spliced_where_it_is_all(client: Client, single: bool) -> None:
+    answer = await client.chat(QUESTION, tools=TOOLS, parallel_tool_calls=not single)
+    message = rewritten(answer.choices[0].message)
+    (call,) = message["tool_calls"]
+    result = {"role": "tool", "tool_call_id": call["id"], "content": "816"}
+    said = await client.chat(QUESTION, message, result, tools=TOOLS, parallel_tool_calls=not single)
+    assert await client.follow_ups() == {"unchanged": 1}
+    assert said.choices[0].message.content
 
 
 async def test_an_answer_that_a_stop_text_ended_is_not_remembered(client: Client) -> None:

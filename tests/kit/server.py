@@ -156,7 +156,7 @@ def hanging() -> Hanging:
 
 async def counted(served: Any) -> dict[tuple[str, str], float]:
     """Return the follow-ups so far, by outcome and reason."""
-    pattern = r'caesura_followups_total\{outcome="(\w+)",why="(\w+)"\} (\S+)'
+    pattern = r'caesura_followups_total\{field="\w*",outcome="(\w+)",why="(\w+)"\} (\S+)'
     found = re.findall(pattern, await served.metrics())
     return {(outcome, why): float(count) for outcome, why, count in found}
 

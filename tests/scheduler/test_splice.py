@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from vllm.tokenizers.mistral import MistralTokenizer
 
-from caesura.scheduler.answers import Answers
+from caesura.scheduler.answers import Answers, FollowUp
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.rendering.mistral import MistralRenderer
 from caesura.scheduler.vllm.client.rendering.render import Renderer
-from caesura.scheduler.vllm.client.rendering.splice import FollowUp, Splicer
+from caesura.scheduler.vllm.client.rendering.splice import Splicer
 from caesura.scheduler.vllm.client.rendering.threads import RenderThreads
 from tests.scheduler.real_templates import CONTEXT_TOKENS, ENDS, renderer_of
 from tests.scheduler.tekken import write_tekken
@@ -198,7 +198,8 @@ async def test_changed_histories_are_rendered() -> None:
     answer = {"role": "assistant", "content": "It is 3."}
     await world.answered([QUESTION], answer, "It is 3.", [])
     other = {"role": "assistant", "content": "It is 4."}
-    assert await world.why(QUESTION, other, NEXT) == "unknown"
+    assert await world.why(QUESTION, other, NEXT) == "changed"
+    assert await world.why(NEXT, other, NEXT) == "unknown"
     assert await world.why(SYSTEM, QUESTION, answer, NEXT) == "changed"
     assert await world.why(NEXT, answer, NEXT) == "changed"
     assert await world.why(QUESTION, answer, NEXT, spec=SPEC) == "changed"

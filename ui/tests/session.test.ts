@@ -8,13 +8,16 @@ import { lastPauseOf, transcriptOf } from "../src/views/session/transcript";
 import { ENTRIES, lanes, span, traceOf } from "./world";
 
 describe("follow-ups", () => {
-  const told = (outcome: string, why: string, tokens = 0) => followUp({
+  const told = (outcome: string, why: string, tokens = 0, field?: string) => followUp({
     "caesura.follow_up.outcome": outcome, "caesura.follow_up.why": why, "caesura.follow_up.spliced_tokens": tokens,
+    ...(field ? { "caesura.follow_up.field": field } : {}),
   });
   test("a spliced one tells its tokens, a rendered one why", () => {
     expect(told("spliced", "unchanged", 1234)?.said).toBe("1\u202f234 spliced");
     expect(told("rendered", "changed")?.said).toBe("rendered again: changed");
-    expect(told("rendered", "changed")?.title).toContain("not with these messages");
+    expect(told("rendered", "changed", 0, "messages[3].arguments")?.said)
+      .toBe("rendered again: changed (messages[3].arguments)");
+    expect(told("rendered", "changed")?.title).toContain("differs from what came back");
     expect(told("rendered", "a word from the future")?.title).toBe("The chat template wrote the whole history.");
     expect(followUp({})).toBeNull();
   });

@@ -20,7 +20,7 @@ from caesura.runtime.run.context import Plan
 from caesura.runtime.run.fold import RunFold
 from caesura.runtime.server.api.chat_request import ChatRequest
 from caesura.runtime.server.api.notes import with_notes
-from caesura.scheduler.answers import REASONING
+from caesura.scheduler.histories import REASONING
 from caesura.tools.people import Pending
 
 LOGPROBS = "logprobs"

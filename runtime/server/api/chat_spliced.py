@@ -6,35 +6,60 @@ client, so that a follow-up can continue from the tokens.
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.types import Message as AsgiMessage
 from starlette.types import Send
 
-from caesura.runtime.server.api.chat_request import ChatRequest, parse, records_of
+from caesura.intercept.calls.events import FollowUpReport
+from caesura.runtime.server.api.chat_request import HARMLESS, NEUTRAL, ChatRequest, records_of
 from caesura.runtime.server.api.delegation import Delegation
 from caesura.runtime.server.http.connection import parsed
-from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.sender import Sender, sender_of
 from caesura.runtime.server.load.metrics import Metrics
-from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.scheduler.messages import CallRule, Message, Sampling, SessionSpec
 from caesura.scheduler.vllm_server import ServerSplicing
 
 DONE = b"data: [DONE]"
 KNOWN = frozenset({"role", "content", "tool_calls", "tool_call_id"})
 """Fields of a message that are put into the engine's form; others stay as they came."""
+PROMPT_FREE = frozenset(
+    {
+        "allowed_token_ids",
+        "include_stop_str_in_output",
+        "length_penalty",
+        "logprob_token_ids",
+        "prompt_logprobs",
+        "repetition_detection",
+        "return_token_ids",
+        "return_token_offsets",
+        "return_tokens_as_token_ids",
+        "skip_special_tokens",
+        "spaces_between_special_tokens",
+        "stream_interval",
+        "thinking_token_budget",
+        "vllm_xargs",
+        "watermarking",
+    }
+)
+"""Fields that vLLM's server reads and ours does not, and that do not shape the prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A request whose prompt depends on nothing but these messages and this spec."""
+    """A request whose prompt depends on nothing but these messages and this spec.
+
+    `choices` is the number of answers that it asks for.
+    """
 
     messages: tuple[Message, ...]
     spec: SessionSpec
     sampling: Sampling
+    choices: int
 
 
 class SplicedChat:
@@ -55,41 +80,51 @@ class SplicedChat:
         """
         read = partial(self._read, given=given, sender=sender_of(request))
         body = await request.body()
-        follows = _follows_answer(given)
-        asked = await parsed(read, body) if follows else None
-        if follows and asked is None:
-            await self._delegation.answer(request, send)
-            return
-        spliced = None if asked is None else await self._spliced(asked, given)
+        asked = await parsed(read, body) if _follows_answer(given) else None
+        spliced = None if asked is None else await self._spliced(body, asked, given)
         with self._splicing.tapped() as tap:
 
             async def remember(answer: Message) -> None:
                 known = asked or await parsed(read, body)
-                if known is not None and tap.requests == 1:
-                    messages = (*known.messages, answer)
-                    await self._splicing.remember(messages, known.spec, tap.tokens)
+                if isinstance(known, Conversation) and known.choices == tap.requests == 1:
+                    await self._splicing.remember((*known.messages, answer), known.spec, tap)
 
             await self._delegation.answer(request, _Reading(send, remember).send, spliced)
 
-    def _read(self, body: bytes, given: Mapping[str, Any], sender: Sender) -> Conversation | None:
-        """Return the conversation, or None if other fields may shape the prompt or the answer."""
+    def _read(
+        self, body: bytes, given: Mapping[str, Any], sender: Sender
+    ) -> Conversation | FollowUpReport | None:
+        """Return the conversation, or why it is rendered: a field may shape the prompt otherwise.
+
+        The result is None for a request that only vLLM's server understands or refuses.
+        """
         try:
-            asked = parse(body)
-        except ApiError:
-            return None  # vLLM's server may know what this one does not, or say what is wrong
-        one = asked.n in (None, 1) and asked.parallel_tool_calls is not False
-        # A field that is unknown here may be one of a newer vLLM, and shape the prompt.
-        if (
-            not one
-            or asked.left_out()
-            or asked.continue_final_message
-            or asked.model != self._model
-        ):
+            asked = ChatRequest.model_validate_json(body)
+        except ValidationError:
             return None
+        shaping = next(filter(self._shapes_prompt, (asked.model_extra or {}).items()), None)
+        if shaping is not None:
+            return FollowUpReport("rendered", "parameter", field=shaping[0])
+        if asked.continue_final_message or asked.add_generation_prompt is False:
+            return FollowUpReport("rendered", "parameter", field="add_generation_prompt")
+        if asked.model != self._model:
+            return FollowUpReport("rendered", "parameter", field="model")
         return _conversation(asked, given, sender)
 
-    async def _spliced(self, asked: Conversation, given: Mapping[str, Any]) -> bytes | None:
+    def _shapes_prompt(self, sent: tuple[str, Any]) -> bool:
+        """Return whether a field that is not ours may shape the prompt of vLLM's server."""
+        name, value = sent
+        if name in HARMLESS or name in PROMPT_FREE or name not in self._splicing.fields:
+            return False
+        return value is not None and value not in NEUTRAL.get(name, ())
+
+    async def _spliced(
+        self, body: bytes, asked: Conversation | FollowUpReport, given: Mapping[str, Any]
+    ) -> bytes | None:
         """Return the body with the prompt's tokens, or None to leave the request as it is."""
+        if isinstance(asked, FollowUpReport):
+            self._metrics.count_follow_up(asked)
+            return None
         found = await self._splicing.follow_up(asked.messages, asked.spec, asked.sampling)
         if found is None:
             return None
@@ -97,7 +132,7 @@ class SplicedChat:
         if found.tokens is None:
             return None
         prompt = {"kv_transfer_params": {"prompt_token_ids": found.tokens}}
-        return json.dumps({**given, **prompt}).encode()
+        return await parsed(lambda _: json.dumps({**given, **prompt}).encode(), body)
 
 
 class _Reading:
@@ -139,18 +174,22 @@ def _follows_answer(given: Mapping[str, Any]) -> bool:
 def _conversation(asked: ChatRequest, given: Mapping[str, Any], sender: Sender) -> Conversation:
     records = records_of(asked.messages)
     messages = [
-        {**{name: value for name, value in sent.items() if name not in KNOWN and value}, **record}
+        {**{name: value for name, value in sent.items() if name not in KNOWN}, **record}
         for sent, record in zip(given["messages"], records, strict=True)
     ]
+    sampling = asked.sampling()
+    if asked.parallel_tool_calls is False:
+        sampling = replace(sampling, calls=CallRule(single=True))
     spec = SessionSpec(
         tools=given.get("tools") or (),
+        sampling=sampling,
         pausing=False,
         tool_choice="none" if asked.tool_choice == "none" else "auto",
         template=asked.template(),
         cache_salt=asked.cache_salt,
         owner=sender.of_user(asked.user).owner,
     )
-    return Conversation(tuple(messages), spec, asked.sampling())
+    return Conversation(tuple(messages), spec, sampling, asked.n or 1)
 
 
 def whole_answer(body: bytes) -> Message | None:

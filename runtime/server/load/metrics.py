@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from caesura.intercept.calls.events import FollowUpReport, TurnEnded
 from caesura.runtime.events import ToolReturned
+from caesura.scheduler.histories import kind_of
 from caesura.tools.limits import CallStats
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -109,6 +110,7 @@ class Metrics:
             "Requests whose history holds an earlier answer, by how it became tokens.",
             "outcome",
             "why",
+            "field",
         )
         self._spliced_tokens = self._counter(
             "spliced_tokens", "Tokens of earlier answers and their prompts that were not rendered."
@@ -165,7 +167,7 @@ class Metrics:
 
     def count_follow_up(self, report: FollowUpReport) -> None:
         """Count a request whose history holds an earlier answer."""
-        self._follow_ups.labels(report.outcome, report.why).inc()
+        self._follow_ups.labels(report.outcome, report.why, kind_of(report.field)).inc()
         self._spliced_tokens.inc(report.spliced_tokens)
 
     def exposition(self) -> bytes:

@@ -5,7 +5,7 @@ are spliced as those of others are.
 """
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.launchers.app import build_app
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.renderers import online_renderer
 
 from caesura.intercept.calls.events import FollowUpReport
@@ -25,7 +26,8 @@ from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.options import server_args
 from caesura.scheduler.vllm.client.tapped_llm import Tap, TappedLLM, salted, tapped
 from caesura.scheduler.vllm.client.tool_parsers import PARSERS, register
-from caesura.scheduler.vllm_server import VllmServer
+from caesura.scheduler.vllm.client.turns import TurnMaker
+from caesura.scheduler.vllm_server import TokenTap, VllmServer
 
 logger = logging.getLogger(__name__)
 KEEP_ALIVE_SECONDS = 15
@@ -156,6 +158,7 @@ class AppSplicing:
 
     def __init__(self, engine: VllmEngine) -> None:
         self._completed = engine.completed
+        self._language = engine.language
         self._splicer = engine.rendering.splicer
         self._renderer = engine.rendering.renderer
         self._context_tokens = engine.context_tokens
@@ -177,11 +180,32 @@ class AppSplicing:
             return FollowUp(FollowUpReport("rendered", "reasoning"))
         return found
 
-    async def remember(
-        self, messages: Sequence[Message], spec: SessionSpec, tokens: Sequence[int]
-    ) -> None:
-        """Keep the tokens of an answer; see `Splicer.remember`."""
-        await self._splicer.remember(messages, self._completed(spec), tokens)
+    @property
+    def fields(self) -> Collection[str]:
+        """The fields of a chat completion that vLLM's server reads."""
+        return ChatCompletionRequest.model_fields
+
+    async def remember(self, messages: Sequence[Message], spec: SessionSpec, tap: TokenTap) -> None:
+        """Keep the tokens of an answer, unless they hold calls that the server did not show.
+
+        See `Splicer.remember`.
+        """
+        if self._shows_all(messages[-1], spec, tap):
+            await self._splicer.remember(messages, self._completed(spec), tap.tokens)
+
+    def _shows_all(self, answer: Message, spec: SessionSpec, tap: TokenTap) -> bool:
+        """Return whether an answer has all calls: of several, a client may want the first alone."""
+        rule, calls = spec.sampling.calls, answer.get("tool_calls") or ()
+        if rule is None or not rule.single or not calls:
+            return True
+        reader = TurnMaker(self._language, spec).reader(
+            spec.sampling, self._renderer.thinking(tap.tokens[: tap.prompt])
+        )
+        sampled = [each for each in tap.tokens[tap.prompt :] if each not in self._language.ends]
+        text = "".join(map(self._language.text_of, sampled))
+        list(reader.push(text, sampled, ended=True))
+        list(reader.end())
+        return len(reader.calls) == len(calls)
 
     def tapped(self) -> AbstractContextManager[Tap]:
         """Follow the tokens of the request that the context sends to vLLM's server."""

@@ -25,6 +25,8 @@ class Tap:
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
+        self.prompt = 0
+        """How many of the tokens are the prompt."""
         self.requests = 0
         """How many requests were sent to the engine; with more than one, `tokens` are mixed."""
 
@@ -32,6 +34,7 @@ class Tap:
         """Add one output, which holds new tokens only."""
         if not self.tokens:
             self.tokens.extend(output.prompt_token_ids or ())
+            self.prompt = len(self.tokens)
         self.tokens.extend(output.outputs[0].token_ids)
 
 

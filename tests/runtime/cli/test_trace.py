@@ -191,6 +191,32 @@ def test_a_run_is_shown_with_all_that_happened(file: Path, name: str) -> None:
     assert (found["prices"], found["regret"]) == (PRICES, 1.0)
 
 
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        (
+            {"outcome": "spliced", "why": "unchanged", "spliced_tokens": 1280},
+            "1,280 tokens spliced",
+        ),
+        (
+            {"outcome": "rendered", "why": "changed", "field": "messages[3].arguments"},
+            "history rendered again (changed: messages[3].arguments)",
+        ),
+        ({"outcome": "rendered", "why": "unknown"}, "history rendered again (unknown)"),
+    ],
+)
+def test_a_turn_tells_how_its_history_became_tokens(
+    tmp_path: Path, told: dict[str, Any], shown: str
+) -> None:
+    attributes = {f"caesura.follow_up.{name}": value for name, value in told.items()}
+    ids = {"caesura.request.id": "session-abc", "gen_ai.conversation.id": "talk-9"}
+    turn = span("chat m", "c1", 100.0, 101.5, **ids, **attributes)
+    entries = [turn if entry.get("span") == turn["span"] else entry for entry in ENTRIES]
+    assert turn in entries
+    text = trace("show", "r1", "--store", stored(tmp_path, entries, ended=110.0)).stdout
+    assert f"turn 1 1.500 s, {shown}" in " ".join(text.split())
+
+
 def test_a_pause_whose_memory_nobody_wanted_has_no_regret(tmp_path: Path) -> None:
     free = {"hindsight": None, "regret": None, "cost": 0.0, "wanted_seconds": 0.0, "wanted_by": []}
     entries = [entry for entry in ENTRIES if entry.get("kind") != "pause"]

@@ -41,12 +41,13 @@ async def test_a_history_with_the_answer_is_spliced(serve_script: Any) -> None:
 
 
 async def test_a_changed_answer_is_rendered(serve_script: Any) -> None:
-    served = await serve_script([say("Hi."), say("Fine."), say("Good.")])
+    served = await serve_script([say("Hi."), say("Fine."), say("Good."), say("Well.")])
     await served.chat()
     await served.chat(messages=[USER, {"role": "assistant", "content": "Hi!"}, NEXT])
     other = [NEXT, {"role": "assistant", "content": "Hi."}, NEXT]
     await served.chat(messages=other)
-    assert await counted(served) == {("rendered", "unknown"): 1, ("rendered", "changed"): 1}
+    await served.chat(messages=[NEXT, {"role": "assistant", "content": "Fine!"}, NEXT])
+    assert await counted(served) == {("rendered", "unknown"): 1, ("rendered", "changed"): 2}
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -12,9 +12,10 @@ from starlette.types import Receive, Scope, Send
 
 from caesura.intercept.calls.events import FollowUpReport
 from caesura.runtime.server.api.chat_spliced import streamed_answer, whole_answer
-from caesura.scheduler.answers import Answers, FollowUp, history_of, length_up_to_answer
+from caesura.scheduler.answers import Answers, FollowUp, Missed
+from caesura.scheduler.histories import Histories, length_up_to_answer
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
-from caesura.scheduler.vllm_server import VllmServer
+from caesura.scheduler.vllm_server import TokenTap, VllmServer
 
 USER = {"role": "user", "content": "Hello"}
 NEXT = {"role": "user", "content": "And now?"}
@@ -26,6 +27,7 @@ CALL = {"id": "chatcmpl-tool-1", "type": "function"} | {
 class Tap:
     def __init__(self) -> None:
         self.tokens: list[int] = []
+        self.prompt = 0
         self.requests = 0
 
 
@@ -34,6 +36,8 @@ class Splicing:
 
     def __init__(self) -> None:
         self.answers = Answers()
+        self.histories = Histories()
+        self.fields = {"messages", "tools", "echo", "documents", "return_token_ids"}
         self.log: list[str] = []
         self.tap = Tap()
 
@@ -43,16 +47,14 @@ class Splicing:
         length = length_up_to_answer(messages)
         if length is None:
             return None
-        found = self.answers.find(history_of(messages[:length], spec))
-        if isinstance(found, str):
-            return FollowUp(FollowUpReport("rendered", found))
+        found = self.answers.find(self.histories.of(messages[:length], spec))
+        if isinstance(found, Missed):
+            return FollowUp(FollowUpReport("rendered", found.why, field=found.field))
         return FollowUp(FollowUpReport("spliced", "unchanged", len(found)), [*found, 99])
 
-    async def remember(
-        self, messages: Sequence[Message], spec: SessionSpec, tokens: Sequence[int]
-    ) -> None:
+    async def remember(self, messages: Sequence[Message], spec: SessionSpec, tap: TokenTap) -> None:
         self.log.append("remembered")
-        self.answers.remember(history_of(messages, spec), tokens)
+        self.answers.remember(self.histories.of(messages, spec), tap.tokens)
 
     @contextmanager
     def tapped(self) -> Iterator[Tap]:
@@ -113,7 +115,7 @@ async def test_a_follow_up_gets_the_tokens_of_the_answer(serve_script: Any, firs
     assert behind.bodies[1]["kv_transfer_params"] == {"prompt_token_ids": [7, 8, 9, 99]}
     assert behind.bodies[1]["messages"] == [USER, HI, NEXT]
     metrics = await served.metrics()
-    assert 'caesura_followups_total{outcome="spliced",why="unchanged"} 1.0' in metrics
+    assert 'caesura_followups_total{field="",outcome="spliced",why="unchanged"} 1.0' in metrics
 
 
 async def test_a_stream_is_remembered_before_its_last_part_is_sent(serve_script: Any) -> None:
@@ -126,16 +128,50 @@ async def test_a_stream_is_remembered_before_its_last_part_is_sent(serve_script:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"n": 2}, {"parallel_tool_calls": False}, {"odd": 1}, {"echo": True}]
+    "fields",
+    [
+        {"parallel_tool_calls": False},
+        {"return_token_ids": True, "logprobs": True},
+        {"skip_special_tokens": False},
+        {"a_field_of_a_new_client": 1},
+        {"n": 2},
+    ],
 )
-async def test_other_requests_go_on_as_they_are(serve_script: Any, fields: dict[str, Any]) -> None:
+async def test_parameters_that_shape_no_prompt_are_spliced(
+    serve_script: Any, fields: dict[str, Any]
+) -> None:
+    splicing = Splicing()
+    behind = Behind(splicing, whole(HI), whole(HI))
+    served = await serve_script([], vllm=VllmServer(behind, None, splicing=splicing))
+    await served.chat()
+    await served.chat(messages=[USER, HI, NEXT], **fields)
+    assert behind.bodies[1]["kv_transfer_params"] == {"prompt_token_ids": [7, 8, 9, 99]}
+    assert fields.items() <= behind.bodies[1].items()
+
+
+async def test_one_of_several_choices_is_not_remembered(serve_script: Any) -> None:
+    splicing = Splicing()
+    behind = Behind(splicing, streamed({"content": "Hi."}), whole(HI))
+    served = await serve_script([], vllm=VllmServer(behind, None, splicing=splicing))
+    await served.events(n=2)
+    assert splicing.log == ["part"] * 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [({"echo": True}, "echo"), ({"documents": [{"text": "."}]}, "documents")],
+)
+async def test_parameters_that_may_shape_the_prompt_go_on_as_they_are(
+    serve_script: Any, fields: dict[str, Any], name: str
+) -> None:
     splicing = Splicing()
     behind = Behind(splicing, whole(HI), whole(HI))
     served = await serve_script([], vllm=VllmServer(behind, None, splicing=splicing))
     await served.chat()
     await served.chat(messages=[USER, HI, NEXT], **fields)
     assert "kv_transfer_params" not in behind.bodies[1]
-    assert "caesura_followups_total{" not in await served.metrics()
+    line = f'caesura_followups_total{{field="{name}",outcome="rendered",why="parameter"}} 1.0'
+    assert line in await served.metrics()
 
 
 async def test_a_changed_name_or_reasoning_is_rendered(serve_script: Any) -> None:
@@ -147,7 +183,21 @@ async def test_a_changed_name_or_reasoning_is_rendered(serve_script: Any) -> Non
     for first, answer in ((USER | {"name": "Al"}, HI), (USER, HI | {"reasoning": "Ah."})):
         await served.chat(messages=[first, answer, NEXT])
         assert "kv_transfer_params" not in behind.bodies[-1]
+    metrics = await served.metrics()
+    for field in ("name", "reasoning"):
+        line = f'caesura_followups_total{{field="{field}",outcome="rendered",why="changed"}} 1.0'
+        assert line in metrics
     await served.chat(messages=[USER, thoughtful, NEXT])
+    assert "kv_transfer_params" in behind.bodies[-1]
+
+
+async def test_fields_that_no_template_reads_do_not_count(serve_script: Any) -> None:
+    splicing = Splicing()
+    behind = Behind(splicing, whole(HI), whole(HI))
+    served = await serve_script([], vllm=VllmServer(behind, None, splicing=splicing))
+    await served.chat()
+    litellm = HI | {"provider_specific_fields": {"reasoning": None}}
+    await served.chat(messages=[USER, litellm, NEXT])
     assert "kv_transfer_params" in behind.bodies[-1]
 
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from caesura.scheduler.answers import REASONING
 from caesura.scheduler.errors import UsageError
+from caesura.scheduler.histories import REASONING
 from caesura.scheduler.messages import Message, ToolSpec
 from caesura.scheduler.vllm.client.rendering.render import (
     NO_VARIABLES,

@@ -22,8 +22,9 @@ from typing import Any, Literal
 from jinja2 import TemplateError
 
 from caesura.intercept.calls.react import observation
-from caesura.intercept.calls.thinking import open_at_end
+from caesura.intercept.calls.thinking import REGIONS, open_at_end, regions_shown
 from caesura.scheduler.errors import ContextOverflow, UsageError
+from caesura.scheduler.histories import Reads
 from caesura.scheduler.messages import MEDIA_KINDS, Message, ToolSpec, has_media, text_of
 from caesura.scheduler.vllm.client.rendering.roles import TRUSTED, Roles, probed
 from caesura.scheduler.vllm.client.rendering.tokens import LiteralText, max_characters_per_token
@@ -38,6 +39,9 @@ MAX_OPENER_TOKENS = 64
 QUESTION: Message = {"role": "user", "content": "."}
 COUNTED_CALLS = "<|tool_call_begin|>"
 """The marker in the templates of Kimi K2, whose calls and results have ids that count calls."""
+_TRIAL_IDS = ("aaaaaaaa1", "bbbbbbbb2")
+"""Ids of calls as all templates take them."""
+_NAMES_IDS = re.compile(r"\btool_call_id\b|\bid\b")
 _STAND_IN = uuid.uuid4().hex
 """A text that no message holds by accident."""
 
@@ -302,6 +306,31 @@ class Renderer:
     def _roles(self) -> Roles:
         """What the template takes; two threads may ask it at once, with the same result."""
         return probed(self._write_plainly)
+
+    @cached_property
+    def reads(self) -> Reads:
+        """What the template reads of messages, by the texts that it writes of some."""
+        template = template_of(self._tokenizer, self.chat_template)
+        opens = regions_shown(template, self._tokenizer.get_vocab())
+        one, other = (self._trial(call_id) for call_id in _TRIAL_IDS)
+        return Reads(
+            template,
+            ids=one != other or (not one and _NAMES_IDS.search(template) is not None),
+            fields=_STAND_IN in one,
+            thinking=tuple((opener, REGIONS[opener]) for opener in opens),
+        )
+
+    def _trial(self, call_id: str) -> str:
+        """Return the text of a call of this id and its result, or an empty one if it is refused."""
+        function = {"name": "f", "arguments": "{}"}
+        call = {"id": call_id, "type": "function", "function": function}
+        told = {"role": "assistant", "content": "", "tool_calls": [call]}
+        result = {"role": "tool", "tool_call_id": call_id, "name": "f", "content": "."}
+        messages = [{**each, "unnamed_field": _STAND_IN} for each in (QUESTION, told, result)]
+        try:
+            return self._write_plainly(messages, [])
+        except UsageError:
+            return ""
 
     def _write_plainly(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
         """Return the text of messages in the roles that they have."""

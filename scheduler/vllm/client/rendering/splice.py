@@ -9,18 +9,24 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from caesura.intercept.calls.events import FollowUpReport
-from caesura.scheduler.answers import Answers, FollowUp, history_of, length_up_to_answer
+from caesura.scheduler.answers import Answers, FollowUp, Missed
 from caesura.scheduler.errors import ContextOverflow, UsageError
+from caesura.scheduler.histories import Histories, History, length_up_to_answer
 from caesura.scheduler.messages import Message, Sampling, SessionSpec, has_media
 from caesura.scheduler.vllm.client.rendering.render import Continuation, Renderer
 from caesura.scheduler.vllm.client.rendering.roles import leading_system
-from caesura.scheduler.vllm.client.rendering.threads import RenderThreads
+from caesura.scheduler.vllm.client.rendering.threads import MAX_INLINE_CHARACTERS, RenderThreads
 
 MIN_FREE_SHARE = 0.25
 """The share of the context window that splicing leaves free, unless the turn asks for less.
 
 A rendered history may be shorter, since the template drops what splicing keeps.
 """
+
+MAX_INLINE_MESSAGES = 50
+"""The longest history that is read in the event loop."""
+READ_IN_TIME = 32
+"""How many characters of a message are read in the time in which one is rendered."""
 
 
 class Splicer:
@@ -38,6 +44,7 @@ class Splicer:
         self._threads = threads
         self._context_tokens = context_tokens
         self._answers = answers
+        self._histories = Histories(renderer.reads)
 
     @property
     def enabled(self) -> bool:
@@ -49,9 +56,7 @@ class Splicer:
     ) -> None:
         """Keep the tokens of a conversation that ends with an answer, unless it has media."""
         if self._answers is not None and not has_media(messages):
-            digest = partial(history_of, messages, spec)
-            history = await self._threads.run(digest, messages, spec.tools)
-            self._answers.remember(history, tokens)
+            self._answers.remember(await self._history(messages, spec), tokens)
 
     async def follow_up(
         self, messages: Sequence[Message], spec: SessionSpec, sampling: Sampling
@@ -68,10 +73,9 @@ class Splicer:
             return _rendered("off")
         if has_media(messages):
             return _rendered("media")
-        digest = partial(history_of, messages[:length], spec)
-        found = self._answers.find(await self._threads.run(digest, messages, spec.tools))
-        if isinstance(found, str):
-            return _rendered(found)
+        found = self._answers.find(await self._history(messages[:length], spec))
+        if isinstance(found, Missed):
+            return _rendered(found.why, found.field)
         turn, new = messages[length - 1], messages[length:]
         system = leading_system(messages[:length])
         calls = _count_calls(messages[: length - 1])
@@ -114,6 +118,11 @@ class Splicer:
             return None
         return suffix
 
+    async def _history(self, messages: Sequence[Message], spec: SessionSpec) -> History:
+        """Return what the messages told the model; a thread reads many of them."""
+        read = partial(self._histories.of, messages, spec)
+        return await self._threads.run_sized(read, _size(messages))
+
     def _behind(self, after: Continuation) -> list[int] | None:
         """Return the tokens behind a turn, or None if the template cannot say."""
         exact = self._renderer.bridge(after)
@@ -130,10 +139,17 @@ class Splicer:
         return self._context_tokens - tokens >= min(wanted, max_tokens or wanted)
 
 
+def _size(messages: Sequence[Message]) -> int:
+    """Return how much work it is to read messages, in characters that are rendered."""
+    if len(messages) > MAX_INLINE_MESSAGES:
+        return MAX_INLINE_CHARACTERS + 1
+    return sum(len(message.get("content") or "") for message in messages) // READ_IN_TIME
+
+
 def _count_calls(messages: Sequence[Message]) -> int:
     """Return the number of calls in the messages."""
     return sum(len(message.get("tool_calls") or ()) for message in messages)
 
 
-def _rendered(why: str) -> FollowUp:
-    return FollowUp(FollowUpReport("rendered", why))
+def _rendered(why: str, field: str = "") -> FollowUp:
+    return FollowUp(FollowUpReport("rendered", why, field=field))

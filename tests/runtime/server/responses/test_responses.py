@@ -100,7 +100,7 @@ async def test_a_follow_up_of_reasoning_continues_from_its_tokens(
         history = [{"role": "user", "content": "Hello"}, *kept, *given]
         await post(served, input=history, tools=[MCP, TOOL])
     metrics = await served.metrics()
-    assert 'caesura_followups_total{outcome="spliced",why="unchanged"} 1.0' in metrics
+    assert 'caesura_followups_total{field="",outcome="spliced",why="unchanged"} 1.0' in metrics
 
 
 async def test_a_follow_up_continues_from_the_tokens_of_its_answer(
@@ -119,7 +119,7 @@ async def test_a_follow_up_continues_from_the_tokens_of_its_answer(
             if item["type"] == "function_call"
         ] or "More"
     metrics = await served.metrics()
-    assert 'caesura_followups_total{outcome="spliced",why="unchanged"} 2.0' in metrics
+    assert 'caesura_followups_total{field="",outcome="spliced",why="unchanged"} 2.0' in metrics
 
 
 async def test_a_client_may_ask_again_as_soon_as_it_is_answered(serve_script: Any) -> None:

@@ -5,8 +5,10 @@ import { numberIn, textIn } from "./transcript";
 
 /** Why a follow-up was rendered, by the record's word for it. */
 const REASONS: Record<string, string> = {
-  unknown: "The answer before it is not remembered: it is too old, comes from elsewhere or was changed.",
-  changed: "The answer before it is remembered, but not with these messages, tools and asker.",
+  unknown: "The answer before it is not remembered: it is too old, comes from elsewhere or belongs to another asker.",
+  changed: "What is remembered differs from what came back, first in the field that is named.",
+  parameter: "The parameter that is named may shape the prompt.",
+  media: "The messages hold more than text.",
   template: "The chat template writes other text before the answer once messages follow.",
   room: "Its spliced history would leave too little of the context window.",
   reasoning: "vLLM's reasoning parser would misread its spliced history.",
@@ -22,5 +24,6 @@ export function followUp(attributes: Attributes | undefined): { said: string; ti
     return { said: `${count(tokens)} spliced`, title: "Tokens of the earlier answer and its prompt that were taken as they were" };
   }
   const why = textIn(attributes, "caesura.follow_up.why") ?? "";
-  return { said: `rendered again: ${why}`, title: REASONS[why] ?? "The chat template wrote the whole history." };
+  const field = textIn(attributes, "caesura.follow_up.field");
+  return { said: `rendered again: ${why}${field ? ` (${field})` : ""}`, title: REASONS[why] ?? "The chat template wrote the whole history." };
 }
