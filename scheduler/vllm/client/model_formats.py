@@ -33,6 +33,8 @@ from caesura.intercept.calls.thinking import REGIONS
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.model_facts import ModelFacts
 from caesura.scheduler.vllm.client.parsing import turn_parser
+from caesura.scheduler.vllm.client.rendering.mistral import MistralRenderer
+from caesura.scheduler.vllm.client.rendering.render import Renderer
 from caesura.scheduler.vllm.tokenizer import (
     check_vocabulary,
     format_names,
@@ -142,6 +144,8 @@ def facts_of_model(model: str, formats: tuple[str, ...] | None) -> ModelFacts:
         raise UsageError(f"the tokenizer of {model} cannot be read: {error}") from error
     template = template_of(tokenizer)
     known = format_names(tokenizer, template) if formats is None else named_formats(formats)
+    by_library = is_mistral_tokenizer(tokenizer)
+    renderer = (MistralRenderer if by_library else Renderer)(tokenizer, frozenset())
     openers = thinking_regions(tokenizer, template, known, "")
     return ModelFacts(
         formats=known,
@@ -150,7 +154,9 @@ def facts_of_model(model: str, formats: tuple[str, ...] | None) -> ModelFacts:
         regions=tuple(f"{opener} ... {REGIONS[opener]}" for opener in openers),
         reasoning_parser=_like(_names_of(model)),
         template_characters=len(template) if template else None,
-        renders_itself=is_mistral_tokenizer(tokenizer),
+        renders_itself=by_library,
+        messages=renderer.roles.told if template or by_library else (),
+        pictures_in=renderer.pictures_in if template else (),
     )
 
 

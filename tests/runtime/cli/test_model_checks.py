@@ -10,6 +10,7 @@ import pytest
 from caesura.runtime.cli.doctor import model_checks
 from caesura.runtime.cli.errors import Complaint
 from caesura.runtime.launch import BUNDLED_MODEL
+from tests.scheduler.real_templates import TEMPLATES
 
 
 def said(model: str | Path, formats: Sequence[str] | None = None) -> dict[str, str]:
@@ -50,6 +51,28 @@ def test_a_template_that_fits_nothing(model: Path) -> None:
     assert "may be qwen3, guessed" in lines["thinking"]
 
 
+@pytest.mark.parametrize(
+    ("template", "messages", "pictures"),
+    [
+        ("qwen3", "each text arrives as it is sent, in its role", "become a sentence"),
+        (
+            "qwen3_5_think",
+            "some are written otherwise than they are sent: several system messages become one; a"
+            " later system message becomes the user's, in its place",
+            "in tools' results too",
+        ),
+        ("llama3_1", "turns of one call each; a text beside a call becomes an", "a sentence"),
+        ("mistral_small_3_2", "; a text beside a call is lost", "are shown behind them"),
+    ],
+)
+def test_what_becomes_of_messages(model: Path, template: str, messages: str, pictures: str) -> None:
+    """From the tokenizer's files alone: there is neither an engine nor a weight."""
+    shutil.copy(TEMPLATES / f"{template}.jinja", model / "chat_template.jinja")
+    lines = said(model)
+    assert messages in lines["messages"]
+    assert pictures in lines["pictures"]
+
+
 def test_a_named_format(model: Path) -> None:
     assert said(model, ["apertus"])["call format"] == "vllm:apertus (as named)"
     told = said(model, ["vllm:jamba"])["call format"]
@@ -63,7 +86,9 @@ def test_a_model_without_a_template(model: Path) -> None:
     kept = json.loads(config.read_text())
     kept.pop("chat_template", None)
     config.write_text(json.dumps(kept))
-    assert "has none, so messages cannot be rendered" in said(model)["chat template"]
+    lines = said(model)
+    assert "has none, so messages cannot be rendered" in lines["chat template"]
+    assert "messages" not in lines
 
 
 def test_a_directory_without_a_tokenizer(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ class MistralRenderer(Renderer):
 
         Raises `UsageError` if mistral-common refuses the messages.
         """
-        return self._encode_messages(self._roles.arranged(messages), tools, template, prefill)
+        return self._encode_messages(self.roles.arranged(messages), tools, template, prefill)
 
     def _encode_messages(
         self,

@@ -26,7 +26,12 @@ from caesura.intercept.calls.thinking import REGIONS, open_at_end, regions_shown
 from caesura.scheduler.errors import ContextOverflow, UsageError
 from caesura.scheduler.histories import Reads
 from caesura.scheduler.messages import MEDIA_KINDS, Message, ToolSpec, has_media, text_of
-from caesura.scheduler.vllm.client.rendering.roles import TRUSTED, Roles, probed
+from caesura.scheduler.vllm.client.rendering.roles import (
+    TRUSTED,
+    Roles,
+    pictures_in,
+    probed,
+)
 from caesura.scheduler.vllm.client.rendering.tokens import LiteralText, max_characters_per_token
 from caesura.scheduler.vllm.tokenizer import template_of
 
@@ -160,17 +165,7 @@ class Renderer:
         The result is None if the template changes earlier messages when later ones follow; the
         conversation must then be rendered again, or spliced. Raises the same as `prompt`.
         """
-        after = self._counted(after)
-        calls = after.turn.get("tool_calls") or ()
-        try:
-            return self._bridge(after)
-        except UsageError:
-            if len(calls) < 2:
-                raise
-        # The templates of Llama 3 refuse a turn with several calls, which its models may write.
-        return self._bridge(replace(after, turn={**after.turn, "tool_calls": calls[-1:]}))
-
-    def _bridge(self, after: Continuation) -> list[int] | None:
+        after = self._told(after)
         question, tools, template = [*after.system, QUESTION], after.tools, after.template
         before = [*question, after.turn]
         asked = self._render(question, tools, template, "closed")
@@ -187,7 +182,7 @@ class Renderer:
         in for it, and what the template writes behind that text is taken. The result is None if
         that depends on what follows, or if the template changes anything before the turn.
         """
-        after = self._counted(after)
+        after = self._told(after)
         question, tools, template = [*after.system, QUESTION], after.tools, after.template
         before = [*question, _standing_in(after.turn)]
         asked = self._render(question, tools, template, "closed")
@@ -204,7 +199,12 @@ class Renderer:
             return None
         return self._behind(kept, later[len(kept) :], after.last_token)
 
-    def _counted(self, after: Continuation) -> Continuation:
+    def _told(self, after: Continuation) -> Continuation:
+        """Return a continuation with the calls that the template can write in one turn."""
+        calls = after.turn.get("tool_calls") or ()
+        if len(calls) > 1 and not self.roles.several_calls:
+            # The templates of Llama 3 refuse several, which its models may write.
+            after = replace(after, turn={**after.turn, "tool_calls": calls[-1:]})
         if not self._counts_calls:
             return after
         turn, *messages = with_counted_ids([after.turn, *after.messages], after.calls_before)
@@ -303,7 +303,7 @@ class Renderer:
             raise _unwritten(error) from error
 
     @cached_property
-    def _roles(self) -> Roles:
+    def roles(self) -> Roles:
         """What the template takes; two threads may ask it at once, with the same result."""
         return probed(self._write_plainly)
 
@@ -332,6 +332,11 @@ class Renderer:
         except UsageError:
             return ""
 
+    @cached_property
+    def pictures_in(self) -> tuple[str, ...]:
+        """The roles in whose messages the template writes pictures."""
+        return pictures_in(self._write_plainly)
+
     def _write_plainly(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
         """Return the text of messages in the roles that they have."""
         return self._write([_for_template(each) for each in messages], tools)
@@ -343,7 +348,7 @@ class Renderer:
     def for_template(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
         """Return messages as the template takes them, with results of inline calls as user text."""
         plain = [*_with_observations(messages)]
-        return [_for_template(message) for message in self._roles.arranged(plain)]
+        return [_for_template(message) for message in self.roles.arranged(plain)]
 
     def given(self, messages: Sequence[Message], prefill: bool) -> list[dict[str, Any]]:
         """Return the messages for the template, in which spelled special tokens are cut."""
