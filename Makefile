@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo test test-slow test-all vllm-tests clients clients-table campaign node ui records lint format serve walk bench gpu-check bench-sim bench-papers model lock clean
+.PHONY: help setup dev demo test test-slow test-all vllm-tests clients clients-table agents campaign node ui records lint format serve walk bench gpu-check bench-sim bench-papers model lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,6 +84,11 @@ clients: dev $(CLIENTS)/.ready $(NODE_CLIENTS)/.ready ## Check the server with c
 
 clients-table: dev $(CLIENTS)/.ready $(NODE_CLIENTS)/.ready ## Check ours and vLLM's server with client libraries, write docs/clients.md
 	@$(BIN)/python -m tests.clients --write
+
+# CLIENT and TEMPLATE choose one of each; docs/agents.md tells of all that were run.
+agents: dev node ## Run coding agents against ours and vLLM's server, write docs/agents.md (an hour)
+	@$(WITH_NODE) && $(BIN)/python -m tests.agents --newest --write \
+		$(if $(CLIENT),--client $(CLIENT)) $(if $(TEMPLATE),--template $(TEMPLATE))
 
 # CAMPAIGN=real, or fuzz; SEED and BUDGET (seconds) say which runs, and for how long.
 CAMPAIGN ?= simulated

@@ -45,6 +45,10 @@ class Echo(LogitsProcessor):
         self._tokenizer = AutoTokenizer.from_pretrained(vllm_config.model_config.tokenizer)
         self._requests: dict[int, Forced] = {}
 
+    def wanted(self, prompt: str) -> list[str]:
+        """Return what is to be written behind a prompt: alternatives, or none to leave it open."""
+        return wanted(prompt)
+
     def is_argmax_invariant(self) -> bool:
         return False
 
@@ -63,7 +67,7 @@ class Echo(LogitsProcessor):
     def _forced(
         self, params: SamplingParams, prompt: list[int] | None, written: list[int]
     ) -> Forced | None:
-        texts = wanted(self._tokenizer.decode(prompt or [], skip_special_tokens=False))
+        texts = self.wanted(self._tokenizer.decode(prompt or [], skip_special_tokens=False))
         if not texts:
             return None
         encoded = [self._tokenizer.encode(text, add_special_tokens=False) for text in texts]

@@ -7,8 +7,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import httpx
@@ -57,20 +57,27 @@ COMMANDS = {
 ENVIRONMENT = {"vllm serve with the plugin": {"VLLM_PLUGINS": "caesura"}}
 
 
-@contextmanager
-def serving(name: str, folder: Path) -> Iterator[str]:
-    """Start a server and yield its address.
+def serving(name: str, folder: Path) -> AbstractContextManager[str]:
+    """Start a server of `COMMANDS`, as `started` does."""
+    return started(name, COMMANDS[name], folder, ENVIRONMENT.get(name, {}))
 
-    Raises `RuntimeError` if the server does not start, or ends before the checks do.
+
+@contextmanager
+def started(
+    name: str, arguments: Sequence[str], folder: Path, environment: Mapping[str, str]
+) -> Iterator[str]:
+    """Start a server by these arguments of Python, `{port}` filled in, and yield its address.
+
+    Raises `RuntimeError` if the server does not start, or ends before the block does.
     """
     port = _free_port()
-    command = [sys.executable, *(part.replace("{port}", str(port)) for part in COMMANDS[name])]
+    command = [sys.executable, *(part.replace("{port}", str(port)) for part in arguments)]
     log = folder / f"{name.replace(' ', '-')}.log"
     with log.open("w") as output:
         process = subprocess.Popen(
             command,
             cwd=folder,
-            env=_environment(name, folder),
+            env=_environment(folder) | environment,
             stdout=output,
             stderr=output,
             start_new_session=True,
@@ -85,19 +92,18 @@ def serving(name: str, folder: Path) -> Iterator[str]:
         _stop(process)
 
 
-def _environment(name: str, folder: Path) -> dict[str, str]:
+def _environment(folder: Path) -> dict[str, str]:
     config = folder / "caesura.toml"
     config.write_text(f'[data]\ndirectory = "{folder}"\n')
     return {
         **os.environ,
         # The engine finds the echo processor, and traces stay in the folder.
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
         "OMP_NUM_THREADS": "1",
         "CAESURA_CONFIG": str(config),
         "CAESURA_TRACE": str(folder / "traces.sqlite"),
         "XDG_STATE_HOME": str(folder),
         "VLLM_PLUGINS": "",
-        **ENVIRONMENT.get(name, {}),
     }
 
 
