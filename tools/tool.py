@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, Unpack, cast, overload
 
 from caesura.tools.schema.arguments import arguments_object
-from caesura.tools.schema.signature import Validator, signature_of
+from caesura.tools.schema.signature import Validator, name_of, signature_of
 from caesura.tools.schema.validator import schema_validator
 
 TIMEOUT_SECONDS = 30.0
@@ -143,6 +143,9 @@ def tool(
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a typed Python function: `@tool`, or `@tool(timeout_seconds=5)`.
 
+    A `functools.partial` of one is a tool without the parameters that it binds, and an object with
+    a typed `__call__` is a tool with the name of its class.
+
     The options are the fields of Tool (see ToolOptions). The name is the function's; the
     description is the docstring's first paragraph. A function that is not async runs in a thread
     of its own. A thread cannot be killed: after a time-out or a cancellation it runs on to its
@@ -155,7 +158,7 @@ def tool(
     def make(function: Callable[..., Any]) -> Tool:
         signature = signature_of(function)
         return Tool(
-            name=function.__name__ if name is None else name,
+            name=name_of(function) if name is None else name,
             description=signature.description if description is None else description,
             parameters=signature.parameters,
             call=_as_async(function),

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -55,11 +56,16 @@ class Watch(Protocol):
 def run_all(tasks: Sequence[Task], jobs: int, work: Work, watch: Watch) -> list[Failure]:
     """Run the tasks, at most `jobs` at a time, save each run as it ends, and return the failures.
 
-    Raises `EngineFailed` if a process died, and `KeyboardInterrupt` (Ctrl-C). The processes are
-    ended then, and finished runs are kept.
+    Raises `EngineFailed` if vLLM is missing or a process died, and `KeyboardInterrupt` (Ctrl-C).
+    The processes are ended then, and finished runs are kept.
     """
     if not tasks:
         return []
+    if find_spec("vllm") is None:
+        raise EngineFailed(
+            "simulations run vLLM's scheduler, and vLLM is not installed: run `caesura doctor` to"
+            " see how to install it"
+        )
     workers = Workers((work, tasks))
     news = workers.SimpleQueue()
     with ProcessPoolExecutor(min(jobs, len(tasks)), workers, _begin, (news,)) as pool:

@@ -11,6 +11,7 @@ from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm.client.launch import (
+    check_given,
     check_scheduler,
     chosen_formats,
     for_cpu,
@@ -49,6 +50,30 @@ def test_wrong_flags_are_the_users_mistake(arguments: list[str]) -> None:
 def test_a_missing_model_directory() -> None:
     with pytest.raises(UsageError, match="no model directory /nowhere/at/all"):
         start(EngineOptions("/nowhere/at/all"))
+
+
+@pytest.mark.parametrize("serves", [True, False])
+@pytest.mark.parametrize(
+    ("flag", "value", "told"),
+    [
+        ("--kv-transfer-config", '{"kv_connector": "A", "kv_role": "kv_both"}', "connector"),
+        ("--kv-offloading-size", "4", "--host-gib"),
+        ("--additional-config", '{"caesura": {"handling": "discard"}}', "options of `caesura"),
+        ("--worker-cls", "vllm.v1.worker.cpu_worker.CPUWorker", "seeded request"),
+    ],
+)
+def test_what_would_replace_a_part_of_caesura_is_refused_by_name(
+    flag: str, value: str, told: str, serves: bool
+) -> None:
+    options = EngineOptions(BUNDLED_MODEL, vllm_args=[flag, value], serves=serves)
+    with pytest.raises(UsageError, match=rf"{flag} would replace .*{told}"):
+        start(options)
+
+
+def test_another_configuration_than_caesuras_is_no_matter() -> None:
+    check_given(parse_engine_args(["--additional-config", '{"a": 1}', "--max-model-len", "100"]))
+    with pytest.raises(UsageError, match="--scheduler-cls would replace Caesura's scheduler"):
+        check_given(parse_engine_args(["--scheduler-cls", "package.Class"]))
 
 
 def test_an_unknown_format() -> None:

@@ -54,6 +54,14 @@ def test_a_second_study_makes_only_what_is_missing(tmp_path: Path, noted: Path) 
     assert len(lines(noted)) == 12
 
 
+def test_a_study_without_vllm_is_refused_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("caesura.simulator.study.pool.find_spec", lambda name: None)
+    with pytest.raises(EngineFailed, match="vLLM is not installed"):
+        made_by(make_up, STUDY, tmp_path)
+
+
 def test_a_broken_file_is_made_anew(tmp_path: Path, noted: Path) -> None:
     runs = tmp_path / "runs"
     study = replace(STUDY, seeds=(0,))

@@ -8,7 +8,8 @@ import re
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
@@ -90,26 +91,51 @@ class Signature:
 
 
 def signature_of(function: Callable[..., Any]) -> Signature:
-    """Return the signature of a typed function or bound method.
+    """Return the signature of a typed function, bound method, partial or callable object.
 
+    What a `functools.partial` binds is no parameter for the model.
     A parameter's description comes from its `Annotated[..., Field(description=...)]`, else from
     the docstring's "Args:" section. Raises TypeError for a function that cannot be called from
     JSON; the message says what to change.
     """
-    if not (inspect.isfunction(function) or inspect.ismethod(function)):
-        raise TypeError(f"{function!r} is not a function: wrap it in a typed function")
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise TypeError(f"{function.__qualname__} is a generator: return the whole result instead")
-    parameters = list(inspect.signature(function).parameters.values())
-    hints = _hints(function)
+    inner = _function_in(function)
+    if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+        raise TypeError(f"{inner.__qualname__} is a generator: return the whole result instead")
+    bound = set(function.keywords) if isinstance(function, partial) else set()
+    named = inspect.signature(function).parameters.values()
+    parameters = [parameter for parameter in named if parameter.name not in bound]
+    hints = _hints(inner)
     for parameter in parameters:
-        _check(parameter, hints, function.__qualname__)
-    model = _model(parameters, hints, function.__qualname__)
+        _check(parameter, hints, inner.__qualname__)
+    model = _model(parameters, hints, inner.__qualname__)
     return Signature(
-        description=first_paragraph(function),
-        parameters=_json_schema(model, function),
+        # An undocumented `__call__` inherits a sentence about calls, which is about no tool.
+        description=first_paragraph(inner if inner.__doc__ else _without_partials(function)),
+        parameters=_json_schema(model, inner),
         validate=_validator(model, parameters),
     )
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function, of what a partial calls, or of a callable object's class."""
+    called = _without_partials(function)
+    return str(getattr(called, "__name__", "") or type(called).__name__)
+
+
+def _without_partials(function: Any) -> Any:
+    while isinstance(function, partial):
+        function = function.func
+    return function
+
+
+def _function_in(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function or method that is called in the end; raise TypeError for another."""
+    called = _without_partials(function)
+    if not (inspect.isroutine(called) or inspect.isclass(called)):
+        called = getattr(called, "__call__", None)  # noqa: B004
+    if not (inspect.isfunction(called) or inspect.ismethod(called)):
+        raise TypeError(f"{function!r} is not a function: wrap it in a typed function")
+    return cast(Callable[..., Any], called)
 
 
 def compact(schema: Any) -> Any:

@@ -80,6 +80,7 @@ def start(options: EngineOptions, engine_args: Mapping[str, Any] | None = None) 
     share_by_environment()
     model, formats = str(options.model), options.formats
     parsed = parse(options.vllm_args, options.serves)
+    check_given(parsed.engine)
     load_plugin(parsed.server.get("tool_parser_plugin"))
     check_model(model, formats or ())
     given_template(parsed.server)  # a mistake is told before the model is loaded
@@ -215,6 +216,32 @@ def caesura_args(settings: Mapping[str, Any], connector: Mapping[str, Any]) -> d
             kv_connector_extra_config=dict(connector),
         ),
     }
+
+
+_OWN = {
+    "scheduler_cls": "Caesura's scheduler, without which nothing pauses",
+    "kv_transfer_config": "Caesura's connector, which swaps paused KV and writes records",
+    "kv_offloading_size": "Caesura's connector; the host memory for KV is `host_gib`, --host-gib",
+}
+"""Options of the engine that would replace a part of Caesura, and what."""
+
+
+def check_given(given: Mapping[str, Any]) -> None:
+    """Raise `UsageError` for flags of vLLM that would replace what Caesura puts there itself."""
+    for name, own in _OWN.items():
+        if given.get(name) is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{flag} would replace {own}: leave it out, or use `vllm serve`")
+    if SETTINGS_KEY in (given.get("additional_config") or {}):
+        raise UsageError(
+            f"--additional-config would replace the settings of Caesura by its {SETTINGS_KEY!r}:"
+            " give them as options of `caesura serve` before `--`, or as `settings` in Python"
+        )
+    if is_cpu() and given.get("worker_cls", OWN_CPU_WORKER) != OWN_CPU_WORKER:
+        raise UsageError(
+            f"--worker-cls would replace {OWN_CPU_WORKER}, which keeps a seeded request whose"
+            " prompt is split over steps from ending the engine on CPUs: leave it out"
+        )
 
 
 def check_model(model: str, formats: Sequence[str]) -> None:

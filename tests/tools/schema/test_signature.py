@@ -1,13 +1,15 @@
 import enum
+import inspect
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Literal, Optional
 
 import pytest
 from pydantic import BaseModel, Field
 
 from caesura.tools.schema.arguments import ArgumentsError
-from caesura.tools.schema.signature import compact, signature_of
+from caesura.tools.schema.signature import compact, name_of, signature_of
 
 
 class Place(BaseModel):
@@ -242,6 +244,49 @@ async def async_generator(x: int):
 def test_functions_that_json_cannot_call_are_refused(function, message):
     with pytest.raises(TypeError, match=message):
         signature_of(function)
+
+
+def sent(to: str, text: str, urgent: bool = False) -> str:
+    """Send a text.
+
+    Args:
+        text: What is sent.
+    """
+    return f"{to}: {text}{'!' if urgent else ''}"
+
+
+class Sender:
+    """Send to one address."""
+
+    def __call__(self, text: str) -> str:
+        return sent("me", text)
+
+
+@pytest.mark.parametrize("bound", [partial(sent, "me"), partial(sent, to="me")])
+def test_a_partial_asks_only_for_what_is_not_bound(bound):
+    signature = signature_of(bound)
+    assert (name_of(bound), signature.description) == ("sent", "Send a text.")
+    assert signature.parameters["properties"]["text"]["description"] == "What is sent."
+    assert {*signature.parameters["properties"]} == {"text", "urgent"}
+    assert signature.parameters["required"] == ["text"]
+    assert bound(**signature.validate({"text": "hi"})) == "me: hi"
+    with pytest.raises(ArgumentsError):
+        signature.validate({"text": "hi", "to": "you"})
+
+
+@pytest.mark.parametrize("given", [Sender(), Sender().__call__, partial(partial(Sender()))])
+def test_an_object_that_is_called_is_described_by_its_call(given):
+    signature = signature_of(given)
+    assert name_of(given) == ("__call__" if inspect.ismethod(given) else "Sender")
+    if not inspect.ismethod(given):
+        assert signature.description == "Send to one address."
+    assert given(**signature.validate({"text": "hi"})) == "me: hi"
+
+
+def test_partials_of_what_json_cannot_call_are_refused():
+    for function, message in ((partial(len), "is not a function"), (partial(starred), "no schema")):
+        with pytest.raises(TypeError, match=message):
+            signature_of(function)
 
 
 def test_compact_leaves_data_alone():
