@@ -198,10 +198,15 @@ async def facts_of(engine: Engine) -> dict[str, Any]:
 
 def server_around(engine: "VllmEngine", app: "ASGIApp") -> VllmServer:
     """Return vLLM's own HTTP application, which listens, and in which Caesura's routes are."""
-    from caesura.scheduler.vllm.client.api_server import parses_alone
+    from caesura.scheduler.vllm.client.api_server import keeps_budgets, parses_alone
 
-    alone = parses_alone(engine)
-    return VllmServer(app, engine.max_characters, parses_alone=alone, listens=True)
+    return VllmServer(
+        app,
+        engine.max_characters,
+        parses_alone=parses_alone(engine),
+        keeps_budgets=keeps_budgets(engine),
+        listens=True,
+    )
 
 
 async def inside(

@@ -57,6 +57,8 @@ class VllmServer:
     """None if the follow-ups of chat completions are always rendered."""
     parses_alone: bool = False
     """Whether it alone can read the model's answers: calls of another format, or thinking."""
+    keeps_budgets: bool = False
+    """Whether it ends thinking that has used up the budget of its request."""
     listens: bool = False
     """Whether it is the server that listens, and answers for models, health and metrics."""
     renew: Callable[[], Awaitable[None]] | None = None

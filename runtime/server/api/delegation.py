@@ -74,6 +74,7 @@ class Delegation:
         self._context_tokens = engine.context_tokens
         self._max_characters = vllm.max_characters
         self._parses_alone = vllm.parses_alone
+        self._keeps_budgets = vllm.keeps_budgets
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let vLLM answer one request. Raises `ApiError` for a body beyond a bound."""
@@ -94,7 +95,8 @@ class Delegation:
         A message is ours wherever `parse` takes it: vLLM's server would ignore the begin of an
         answer in it, and its follow-ups cannot be spliced. A chat completion is ours with a schema
         beside tools, for which vLLM allows no call. Neither is ours where it names another model,
-        such as an adapter that is still to be found, or where only vLLM reads the model's answers.
+        such as an adapter that is still to be found, or where only vLLM reads the model's answers,
+        or keeps a message's budget of thinking.
 
         Raises `ApiError` for a message's `thread`: vLLM would answer without the conversation in
         it.
@@ -108,6 +110,8 @@ class Delegation:
             return "vllm"
         named, engine = given.get("model"), self._engine
         if self._parses_alone or not (named == engine.model or named in engine.adapters):
+            return "vllm"
+        if self._keeps_budgets and _has_budget(given):
             return "vllm"
         try:
             await parsed_once(request, parse)
@@ -247,6 +251,12 @@ def _asks_for_ours(given: Mapping[str, Any]) -> bool:
     choice = given.get("tool_choice")
     allowed = isinstance(choice, dict) and choice.get("type") == "allowed_tools"
     return allowed or bool(given.get("server_tools"))
+
+
+def _has_budget(given: Mapping[str, Any]) -> bool:
+    """Return whether a message says how long the model may think."""
+    thinking = given.get("thinking")
+    return isinstance(thinking, dict) and thinking.get("budget_tokens") is not None
 
 
 def _has_schema_beside_tools(given: Mapping[str, Any]) -> bool:

@@ -331,15 +331,10 @@ class Metadata(Part):
 
 
 class Thinking(Part):
-    """Whether the model thinks; its chat template decides how."""
+    """Whether the model thinks; its chat template decides how. A budget is left out."""
 
     type: Literal["adaptive", "disabled", "enabled"]
-
-    @model_validator(mode="after")
-    def _has_no_budget(self) -> Self:
-        if self.type == "enabled":
-            raise ValueError("a budget of thinking is not kept here: send type adaptive instead")
-        return self
+    budget_tokens: Annotated[int, Field(ge=0)] | None = None
 
 
 class OutputFormat(Part):
@@ -422,6 +417,8 @@ class MessagesRequest(BaseModel):
     def left_out(self) -> list[str]:
         """Return what is left out; raise `ApiError` for a field that cannot be."""
         notes = left_out_of(self.model_extra, harmless=HARMLESS, neutral=NEUTRAL, refused=REFUSED)
+        if self.thinking is not None and self.thinking.budget_tokens is not None:
+            notes.append("field thinking.budget_tokens")
         blocks = (block.type for message in self.messages for block in message.content)
         return [*notes, *dict.fromkeys(f"block {kind}" for kind in blocks if kind in LEFT_OUT)]
 

@@ -93,6 +93,7 @@ async def served(engine: VllmEngine) -> AsyncIterator[VllmServer]:
             engine.max_characters,
             splicing=server_splicing(engine),
             parses_alone=parses_alone(engine),
+            keeps_budgets=keeps_budgets(engine),
             renew=app.renew,
             salted=salted,
             tapped=tapped,
@@ -151,6 +152,12 @@ def parses_alone(engine: VllmEngine) -> bool:
     """
     splits = bool(engine.language.thinking) or HARMONY.name in engine.language.formats
     return not engine.language.formats or (bool(engine.reasoning_parser) and not splits)
+
+
+def keeps_budgets(engine: VllmEngine) -> bool:
+    """Return whether vLLM ends thinking at the budget of its request, which some options allow."""
+    config = engine.llm.vllm_config.reasoning_config
+    return config is not None and bool(config.enabled)
 
 
 class AppSplicing:

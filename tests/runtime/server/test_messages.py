@@ -482,7 +482,7 @@ async def test_a_stream_tells_what_waits_for_a_person(serve_script, tmp_path, do
         ({"tool_choice": {"type": "any"}}, "the request has no tools"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice: name is missing"),
         ({"tool_choice": {"type": "tool", "name": "x"}}, "tool_choice names 'x'"),
-        ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, "thinking: a budget"),
+        ({"thinking": {"type": "enabled", "budget_tokens": -1}}, "thinking.budget_tokens"),
         ({"container": "x"}, "container is not supported here"),
         ({"context_management": {"edits": [{"type": "clear_tool_uses"}]}}, "'clear_tool_uses'"),
         ({"context_management": {"edits": 5}}, "context_management.edits"),
@@ -558,7 +558,7 @@ async def test_the_key_may_come_as_x_api_key(serve_script):
         ({"messages": [HELLO, {"role": "assistant", "content": "It is"}]}, True),
         ({"model": "an-adapter"}, False),
         ({"messages": [HELLO | {"content": [{"type": "image", "source": {}}]}]}, False),
-        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, False),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, True),
     ],
     ids=["text", "tools", "prefill", "adapter", "image", "thinking"],
 )
@@ -570,6 +570,28 @@ async def test_vllm_answers_what_only_it_can(serve_script, fields, is_ours, alon
     status, answer = await ask(served, **fields)
     assert status == 200
     assert ("behind" in answer) == (alone or not is_ours)
+
+
+BUDGET = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
+
+
+@pytest.mark.parametrize("kept", [False, True])
+async def test_a_budget_of_thinking_is_vllms_where_it_keeps_one_and_else_left_out(
+    serve_script, double, kept
+):
+    async def behind(scope: Any, receive: Any, send: Any) -> None:
+        await JSONResponse({"behind": True})(scope, receive, send)
+
+    vllm = VllmServer(behind, None, keeps_budgets=kept)
+    served = await serve_script(["Ours."] * 3, [double], vllm=vllm)
+    noted = {"left_out": ["field thinking.budget_tokens"]}
+    status, answer = await ask(served, **BUDGET)
+    assert status == 200
+    assert answer == {"behind": True} if kept else answer["caesura"] == noted
+    status, answer = await ask(served, **BUDGET, server_tools=["double"])
+    assert (status, answer["caesura"]["left_out"]) == (200, noted["left_out"])
+    status, answer = await ask(served, thinking={"type": "adaptive"})
+    assert (status, answer["content"][0]["text"]) == (200, "Ours.")
 
 
 async def test_what_is_not_done_here_goes_on_to_vllm(serve_script, double):
