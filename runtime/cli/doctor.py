@@ -178,7 +178,7 @@ def examine(model: str | None = None, formats: Sequence[str] | None = None) -> i
     """
     prepare_environment(model)
     console = Console()
-    complaints = 0
+    found: list[str] = []
     checks = [*_checks()]
     if model is not None:
         checks += [*model_checks(model, formats), *layout_checks(model)]
@@ -188,10 +188,12 @@ def examine(model: str | None = None, formats: Sequence[str] | None = None) -> i
                 f"[green]ok[/green]    {name}: {escape(check())}", highlight=False, soft_wrap=True
             )
         except Complaint as complaint:
-            complaints += 1
+            if str(complaint) in found:
+                continue  # two checks read the same file
+            found.append(str(complaint))
             console.print(f"[red]wrong[/red] {name}: {escape(str(complaint))}", highlight=False)
             console.print(f"      fix: {escape(complaint.fix)}", highlight=False)
-    return complaints
+    return len(found)
 
 
 def _checks() -> Iterator[tuple[str, Callable[[], str]]]:

@@ -5,9 +5,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from vllm.config import KVTransferConfig, ModelConfig, SchedulerConfig, VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.tokenizers import cached_tokenizer_from_config
@@ -23,7 +24,12 @@ from caesura.scheduler.paths import calibration_path
 from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
 from caesura.scheduler.vllm.client.engine import VllmEngine, given_template, unknown_format
-from caesura.scheduler.vllm.client.model_formats import load_plugin, named_formats, with_parser
+from caesura.scheduler.vllm.client.model_formats import (
+    check_files,
+    load_plugin,
+    named_formats,
+    with_parser,
+)
 from caesura.scheduler.vllm.client.options import WHITE_SPACE, parse
 from caesura.scheduler.vllm.client.tapped_llm import TappedLLM
 from caesura.scheduler.vllm.engine.compose import SETTINGS_KEY, calibration_of, identity
@@ -44,6 +50,9 @@ UNGUARDED = (
     "; its process imports the program again, for what the configuration names in `__main__`: put"
     ' the call that starts the engine under `if __name__ == "__main__":`'
 )
+SUPPORTED = "Supported architectures:"
+"""What vLLM's refusal of a model goes on with, for hundreds of names."""
+
 PIPELINE_ON_CPU: dict[str, Any] = {
     "enforce_eager": False,
     "compilation_config": {"mode": 2, "backend": "eager"},
@@ -96,7 +105,7 @@ def start(options: EngineOptions, engine_args: Mapping[str, Any] | None = None) 
     except (OSError, ValueError, TypeError) as error:
         # The message of a model that is not here or cannot be fetched says it all.
         cause = None if isinstance(error, OSError) else error
-        raise UsageError(f"vLLM cannot serve {model!r}: {error}") from cause
+        raise UsageError(refusal(model, error)) from cause
     calibration = _calibration(config)
     _use_own_classes(config)
     _tell_formats(config, chosen_formats(config.model_config, formats, parsed.server))
@@ -245,13 +254,27 @@ def check_given(given: Mapping[str, Any]) -> None:
 
 
 def check_model(model: str, formats: Sequence[str]) -> None:
-    """Raise `UsageError` for a missing model directory or formats that do not fit together."""
-    if Path(model).is_absolute() and not Path(model).is_dir():
-        raise UsageError(f"there is no model directory {model}; check the path")
+    """Raise `UsageError` for a folder without a model, or formats that do not fit together."""
+    check_files(model)
     try:
         check_together(named_formats(formats))
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+def refusal(model: str, error: Exception) -> str:
+    """Return in a sentence why vLLM refuses a model or its arguments."""
+    reasons = [str(error)]
+    if isinstance(error, ValidationError):
+        reasons = [_reason(each) for each in error.errors(include_context=False)]
+    told = (each.partition("\n\n")[0].partition(SUPPORTED)[0] for each in reasons)
+    return f"vLLM cannot serve {model!r}: {'; '.join(' '.join(each.split()) for each in told)}"
+
+
+def _reason(found: ErrorDetails) -> str:
+    """Return an error of pydantic's, with the field's name unless vLLM has worded it."""
+    words = found["msg"].removeprefix("Value error, ")
+    return words if words != found["msg"] else f"{'.'.join(map(str, found['loc']))}: {words}"
 
 
 def is_cpu() -> bool:

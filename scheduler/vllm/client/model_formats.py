@@ -132,16 +132,50 @@ def _named(name: str) -> str:
     return f"{BY_PARSER}{parser}"
 
 
+def check_files(model: str) -> None:
+    """Raise `UsageError` for a folder that holds no model, and for a folder that is not there.
+
+    Other names are those of models on a hub, which vLLM fetches.
+    """
+    folder = Path(model)
+    if not folder.is_dir():
+        if folder.is_absolute():
+            raise UsageError(f"there is no model directory {model}; check the path")
+        return
+    path = folder / "config.json"
+    if not path.exists():
+        if not (folder / "params.json").exists():
+            raise UsageError(
+                f"{model} holds no model: config.json is missing; name the folder that a model was"
+                " saved to, or a model's name on Hugging Face"
+            )
+        return
+    try:
+        config = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{path} is not valid JSON ({error}); correct it, or fetch the model again"
+        ) from error
+    if not isinstance(config, dict):
+        raise UsageError(
+            f"{path} holds a JSON {type(config).__name__} and no object; fetch the model again"
+        )
+
+
 def facts_of_model(model: str, formats: tuple[str, ...] | None) -> ModelFacts:
     """Return what the model's tokenizer, template and configuration tell.
 
-    `formats` are those that a user has named. Raises `UsageError` for a model without a readable
-    tokenizer and for unknown formats.
+    `formats` are those that a user has named. Raises `UsageError` for a folder without a model, for
+    a model without a readable tokenizer and for unknown formats.
     """
+    check_files(model)
     try:
         tokenizer: Any = get_tokenizer(model)
     except Exception as error:  # transformers raises many classes of errors for broken files
-        raise UsageError(f"the tokenizer of {model} cannot be read: {error}") from error
+        reason = " ".join(str(error).split())
+        if reason.startswith("Couldn't instantiate the backend tokenizer"):
+            reason = "no file of a tokenizer is there; fetch or save it too (tokenizer.json)"
+        raise UsageError(f"the tokenizer of {model} cannot be read: {reason}") from error
     template = template_of(tokenizer)
     known = format_names(tokenizer, template) if formats is None else named_formats(formats)
     by_library = is_mistral_tokenizer(tokenizer)

@@ -41,7 +41,7 @@ from vllm.v1.kv_cache_interface import (
 
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.model_facts import GroupFacts, LayoutFacts
-from caesura.scheduler.vllm.client.launch import caesura_args, check_model
+from caesura.scheduler.vllm.client.launch import caesura_args, check_model, refusal
 from caesura.scheduler.vllm.engine.connector import why_not_swapped
 from caesura.scheduler.vllm.engine.port.layout import kind_of, layout_of
 
@@ -61,7 +61,7 @@ def layout_of_model(model: str, engine_args: Mapping[str, Any]) -> LayoutFacts:
         given = {**caesura_args({}, {}), **engine_args, "skip_tokenizer_init": True}
         config = AsyncEngineArgs(model=model, **given).create_engine_config()
     except (OSError, ValueError, TypeError, RuntimeError) as error:
-        raise UsageError(f"vLLM cannot serve {model!r}: {error}") from error
+        raise UsageError(refusal(model, error)) from error
     try:
         kv_cache = _kv_cache_of(config)
     except Exception as error:  # what a model's classes need differs by family

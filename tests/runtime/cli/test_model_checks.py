@@ -91,6 +91,9 @@ def test_a_model_without_a_template(model: Path) -> None:
     assert "messages" not in lines
 
 
-def test_a_directory_without_a_tokenizer(tmp_path: Path) -> None:
-    assert list(said(tmp_path)) == ["model"]
-    assert "cannot be read" in said(tmp_path)["model"]
+def test_a_folder_that_holds_no_model(tmp_path: Path) -> None:
+    (line,) = said(tmp_path).values()
+    assert line.startswith(f"wrong: {tmp_path} holds no model: config.json is missing; name")
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    (line,) = said(tmp_path).values()
+    assert "no file of a tokenizer is there; fetch or save it too" in line

@@ -72,7 +72,37 @@ def test_a_wrong_name(tmp_path: Path) -> None:
     assert said(absent) == {
         "KV cache": f"wrong: there is no model directory {absent}; check the path"
     }
-    assert said(tmp_path)["KV cache"].startswith(f"wrong: vLLM cannot serve '{tmp_path}'")
+    assert said(tmp_path)["KV cache"].startswith(
+        f"wrong: {tmp_path} holds no model: config.json is missing"
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ('{"hidden_size": 4,', "{path} is not valid JSON (Expecting property name"),
+        ("[1]", "{path} holds a JSON list and no object"),
+        ('{"hidden_size": 4}', "vLLM cannot serve '{folder}': Unrecognized model in {folder}."),
+        (
+            '{"model_type": "weird"}',
+            "vLLM cannot serve '{folder}': The checkpoint you are trying to load has model type"
+            " `weird` but Transformers does not recognize",
+        ),
+        (
+            '{"model_type": "llama", "architectures": ["WeirdForCausalLM"]}',
+            "vLLM cannot serve '{folder}': Model architectures ['WeirdForCausalLM'] are not"
+            " supported for now.",
+        ),
+    ],
+)
+def test_a_folder_that_is_no_model(config: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(config)
+    (line,) = said(tmp_path).values()
+    assert line.startswith("wrong: " + told.format(path=path, folder=tmp_path))
+    assert "pydantic" not in line
+    assert len(line) < 600
+    assert "\n" not in line
 
 
 def test_each_reason_is_said() -> None:
