@@ -66,7 +66,7 @@ class Size:
 SIZES = {
     "85m": Size(12, 768, 2048),
     "25m": Size(8, 512, 1408),
-    "hybrid": Size(8, 512, 1408, stride=4),
+    "hybrid": Size(4, 256, 704, stride=4),
     "2m": Size(2, 256, 512, positions=4096),
     "2m-wide": Size(2, 256, 512, spread=0.2),
     "60m-wide": Size(12, 512, 1408, spread=0.2, positions=32768),
