@@ -2,9 +2,10 @@
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.metadata import version
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
+from caesura import __version__
 from tests.agents.clients import CLIENTS, Client
 from tests.agents.results import Outcome
 from tests.agents.servers import SHELLS
@@ -37,6 +38,8 @@ the chat template of another model; a logits processor makes it write the right 
 - *refused*: requests that the server answered with an error, by server.
 - *new*: the tokens of each follow-up behind the last prompt and its answer; `?` where the server \
 rendered the history anew and shorter.
+  A `+` at the end: the client went on with another system prompt, so that all behind it was new. \
+No server can mend that.
 - *computed*: the tokens of each follow-up that did not come from the cache. One block has \
 {block} tokens, and a part of one is always computed again.
 - *thinking*: whether thoughts arrived apart from the text, as text, or not at all.
@@ -53,7 +56,8 @@ variables are needed; those behind *quiet* switch off telemetry, updates and oth
 
 def page(results: Results) -> str:
     """Return the page."""
-    versions = f"Caesura {version('caesura')}, vLLM {version('vllm')}."
+    installed = packages_distributions()
+    versions = f"Caesura {__version__}, vLLM {version(installed['vllm'][0])}."
     parts = [_HEAD.replace("{block}", str(BLOCK)), f"{versions} {clients(results)}\n\n"]
     parts += ["## Totals\n\n", table(TOTALS, totals(results)), "\n"]
     for template in TEMPLATES:
@@ -130,7 +134,7 @@ def rows(by_shell: Mapping[str, Mapping[str, Outcome]]) -> Iterator[list[str]]:
             _task(ours),
             _task(stock),
             f"{_refused(ours)}, stock {_refused(stock)}",
-            _listed(str(new) if new > 0 else "?" for new, _ in counts[0]),
+            _listed(str(new) if new > 0 else "?" for new, _ in counts[0]) + _reset(ours),
             _listed(str(computed) for _, computed in counts[0]),
             _listed(str(computed) for _, computed in counts[1]),
             ours.thinking if ours else "not run",
@@ -198,7 +202,11 @@ def _exports(variables: Mapping[str, str]) -> list[str]:
 def _task(found: Outcome | None) -> str:
     if found is None:
         return "not run"
-    return "**not done**" if found.lacks else "done"
+    return "**no**" if found.lacks else "done"
+
+
+def _reset(found: Outcome | None) -> str:
+    return " +" if found and found.resets else ""
 
 
 def _refused(found: Outcome | None) -> str:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ class Exchange:
     questions: int
     """The messages of a user in its history."""
     tools: frozenset[str]
+    system: str = ""
+    """What its first messages, or its instructions, tell the model."""
     usage: Usage | None = None
     thinking: str = ""
     text: str = ""
@@ -57,6 +60,8 @@ class Outcome:
     refused: list[str] = field(default_factory=list)
     follow_ups: list[list[int]] = field(default_factory=list)
     """New and computed tokens of each request that goes on where another has ended."""
+    resets: int = 0
+    """How often the client went on with another system prompt, so that all behind it is new."""
     thinking: str = "none"
     """How thoughts arrived: `apart`, `as text`, or `none`."""
     usage: bool = False
@@ -72,6 +77,7 @@ def outcome(folder: Path, version: str, lacks: list[str], thought: str) -> Outco
     made.refused = [each.refused for each in exchanges if each.refused]
     made.usage = bool(answered) and all(each.usage for each in answered)
     made.follow_ups = [[each.new, each.computed] for each in follow_ups(answered)]
+    made.resets = sum(_goes_on(*pair) and _is_reset(*pair) for pair in pairwise(_at_work(answered)))
     if any(thought in each.thinking for each in answered):
         made.thinking = "apart"
     elif any(thought in each.text for each in answered):
@@ -79,24 +85,31 @@ def outcome(folder: Path, version: str, lacks: list[str], thought: str) -> Outco
     return made
 
 
-def follow_ups(exchanges: Sequence[Exchange]) -> Iterator[FollowUp]:
+def follow_ups(exchanges: Iterable[Exchange]) -> Iterator[FollowUp]:
     """Yield the requests that go on where the one before has ended, with the same tools.
 
-    What is new in a request is what stands behind the last one's prompt and answer.
+    What is new in a request is what stands behind the last one's prompt and answer. With another
+    system prompt all is new, and it is no follow-up.
     """
-    before: Exchange | None = None
-    for each in exchanges:
-        if each.usage is None or not each.tools:
-            continue
-        if before is not None and before.usage is not None and _goes_on(before, each):
+    for before, after in pairwise(_at_work(exchanges)):
+        assert before.usage is not None and after.usage is not None
+        if _goes_on(before, after) and not _is_reset(before, after):
             told = before.usage.prompt + before.usage.written
-            yield FollowUp(each.usage.prompt - told, each.usage.computed)
-        before = each
+            yield FollowUp(after.usage.prompt - told, after.usage.computed)
+
+
+def _at_work(exchanges: Iterable[Exchange]) -> list[Exchange]:
+    """Return the requests of the task: those with tools, as far as their tokens are known."""
+    return [each for each in exchanges if each.usage is not None and each.tools]
 
 
 def _goes_on(before: Exchange, after: Exchange) -> bool:
     more = (after.results, after.questions) > (before.results, before.questions)
     return more and after.tools == before.tools and after.questions >= before.questions
+
+
+def _is_reset(before: Exchange, after: Exchange) -> bool:
+    return before.system != after.system
 
 
 def _recordings(folder: Path) -> Iterator[Mapping[str, Any]]:
@@ -156,7 +169,14 @@ def asked(body: Mapping[str, Any]) -> Exchange:
             results += found
             questions += found < max(len(parts), 1)
     tools = frozenset(_name(tool) for tool in body.get("tools") or [])
-    return Exchange(results, questions, tools)
+    return Exchange(results, questions, tools, _system(body, messages))
+
+
+def _system(body: Mapping[str, Any], messages: Iterable[Mapping[str, Any]]) -> str:
+    """Return what stands before all other messages, as JSON."""
+    roles = ("system", "developer")
+    first = list(takewhile(lambda message: message.get("role") in roles, messages))
+    return json.dumps([body.get("system"), body.get("instructions"), first])
 
 
 def _name(tool: Mapping[str, Any]) -> str:

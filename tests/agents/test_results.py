@@ -93,7 +93,7 @@ def test_a_socket_holds_several_exchanges() -> None:
 
 def test_a_follow_up_goes_on_with_the_same_tools() -> None:
     def exchange(results: int, questions: int, prompt: int, cached: int, tool: str) -> Exchange:
-        return Exchange(results, questions, frozenset([tool]), Usage(prompt, cached, 10))
+        return Exchange(results, questions, frozenset([tool]), "", Usage(prompt, cached, 10))
 
     found = follow_ups(
         [
@@ -105,3 +105,13 @@ def test_a_follow_up_goes_on_with_the_same_tools() -> None:
         ]
     )
     assert list(found) == [FollowUp(20, 34), FollowUp(10, 22)]
+
+
+def test_another_system_prompt_makes_all_new() -> None:
+    def asked(status: str, *more: dict[str, Any]) -> dict[str, Any]:
+        system = {"role": "system", "content": f"git status: {status}"}
+        return CHAT | {"request": CHAT["request"] | {"messages": [system, USER, *more]}}
+
+    result = {"role": "tool", "content": "x"}
+    found = list(exchanges_of([asked(""), asked("", result), asked("M a.py", result, result)]))
+    assert len(list(follow_ups(found))) == 1
