@@ -21,9 +21,11 @@ from caesura.runtime.run.fold import RunFold
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.key import sealed
 from caesura.runtime.server.responses import ids
+from caesura.runtime.server.responses.messages import encoded_summary
 from caesura.runtime.server.responses.output import (
     ApprovalItem,
     CallItem,
+    CompactionItem,
     CustomCallItem,
     Event,
     ListToolsItem,
@@ -54,6 +56,8 @@ class Shown:
     approved: frozenset[str] = frozenset()
     label: str = ""
     pausing: bool = False
+    compacts: bool = False
+    """Whether the response is the summary of its conversation."""
 
 
 @dataclass(slots=True)
@@ -335,3 +339,29 @@ class Answer(RunFold[Event]):
         else:
             error = {"type": "mcp_tool_execution_error", "content": content}
             call.item.close(None, error, call.approval_id)
+
+
+class CompactingAnswer(Answer):
+    """The summary of a conversation, as one item `compaction`, which is whole when it ends."""
+
+    def __init__(self, resource: Resource, shown: Shown) -> None:
+        super().__init__(resource, shown)
+        self._summary: list[str] = []
+        self._item: CompactionItem | None = None
+
+    def _on_text(self, event: TextDelta) -> None:
+        if self._item is None:
+            self._item = CompactionItem(self._outputs)
+        self._summary.append(event.text)
+
+    def _on_reasoning(self, text: str) -> None:
+        """Show nothing: a compaction is one item."""
+
+    def end(self, now: float) -> list[Event]:
+        """Complete the response with the summary, or fail it if the model wrote none."""
+        summary = "".join(self._summary).strip()
+        if self._item is None or not summary:
+            message = "The model wrote no summary: ask again, or keep the conversation."
+            return self.fail(ApiError(500, message, code="compaction_failed"))
+        self._item.close(encoded_summary(summary))
+        return super().end(now)

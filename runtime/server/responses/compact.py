@@ -1,30 +1,28 @@
 """Counting the tokens of a prompt, and compacting a conversation to a summary by the model."""
 
-import time
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from caesura.runtime.run.context import Plan
-from caesura.runtime.run.fold import Transcript, digest
 from caesura.runtime.server.api.chat_request import adapter_of
-from caesura.runtime.server.api.decoding import begun_run, with_sender
-from caesura.runtime.server.http.errors import invalid
+from caesura.runtime.server.api.notes import with_notes
+from caesura.runtime.server.http.errors import ApiError, invalid
+from caesura.runtime.server.keys.key import Reach
 from caesura.runtime.server.keys.sender import Sender
 from caesura.runtime.server.load.state import State
 from caesura.runtime.server.responses import ids
-from caesura.runtime.server.responses.messages import compaction, messages_of, with_instructions
+from caesura.runtime.server.responses.items import TRIGGER
+from caesura.runtime.server.responses.messages import messages_of, with_instructions
 from caesura.runtime.server.responses.plan import offered
-from caesura.runtime.server.responses.resource import usage_of
-from caesura.runtime.server.responses.schema import CompactRequest, TokenCountRequest
+from caesura.runtime.server.responses.schema import (
+    CompactRequest,
+    ResponseRequest,
+    TokenCountRequest,
+    left_out,
+)
 from caesura.runtime.server.responses.service import Responses
 from caesura.runtime.server.responses.store import Item
-from caesura.scheduler.messages import Message, Sampling, SessionSpec
-from caesura.tools.registry import Registry
-
-SUMMARISE = (
-    "Summarise our conversation so far for somebody who continues it: the facts, the decisions, "
-    "the results of tools, and what is still to be done. Answer with the summary alone."
-)
+from caesura.scheduler.messages import SessionSpec
 
 
 async def counted_tokens(
@@ -50,66 +48,54 @@ async def counted_tokens(
 
 
 async def compacted(
-    responses: Responses,
-    state: State,
-    asked: CompactRequest,
-    given: Sequence[Item],
-    sender: Sender,
+    responses: Responses, asked: CompactRequest, given: Sequence[Item], sender: Sender
 ) -> dict[str, Any]:
     """Return the messages of the user, and a summary that the model writes of all of them.
 
     Raises `ApiError`, and what the run raises.
     """
-    adapter = adapter_of(asked.model, state.engine)
     reach = responses.reach(sender)
     items = await responses.library.resolved(given, reach, sender.tenant)
     history = await responses.library.history(asked, {}, reach)
-    own = messages_of(items, history.messages)
-    if not (history.messages or own):
-        raise invalid("input is missing: send a text, or a list of items.", "input")
-    question: Message = {"role": "user", "content": SUMMARISE}
-    messages = with_instructions(asked.instructions, [*history.messages, *own, question])
-    response_id = ids.new_id(ids.RESPONSE)
-    summary, usage = await _summary(state, messages, adapter, response_id, sender.of_user(None))
-    return {
-        "id": response_id,
-        "object": "response.compaction",
-        "created_at": int(time.time()),
-        "output": [*filter(_is_users, [*history.items, *items]), compaction(summary)],
-        "usage": usage,
-    }
-
-
-async def _summary(
-    state: State,
-    messages: list[Message],
-    adapter: str | None,
-    name: str,
-    sender: Sender,
-) -> tuple[str, dict[str, Any]]:
-    """Return the model's answer to the messages, and the token counts."""
-    sampling = Sampling()
-    plan = Plan(
-        messages=tuple(messages),
-        conversation=digest(messages),
-        user=None,
-        spec=SessionSpec(sampling=sampling, pausing=False, tool_choice="none", adapter=adapter),
-        sampling=sampling,
-        registry=Registry(),
-        client_tools=frozenset(),
-        limits=state.limits,
-    )
-    answer = Transcript()
-    plan = with_sender(state, plan, sender)
-    session = state.engine.open(plan.spec)
+    request = await _request(responses, asked, reach)
+    trigger: Item = {"type": TRIGGER, "id": ids.new_id(ids.LEFT_OUT)}
+    part, run = await responses.create(request, [*items, trigger], sender)
     try:
-        async with begun_run(state, plan, session, name, sender) as events:
-            async for event in events:
-                answer.take(event)
+        await part.feed.ended()
     finally:
-        await session.close()
-    text = answer.messages[-1]["content"] if answer.messages else ""
-    return text.strip(), usage_of(answer.total, answer.cached_tokens)
+        if not part.feed.is_ended:
+            await asyncio.shield(responses.left(part, run))
+    if part.feed.error is not None:
+        raise part.feed.error
+    made = part.answer.resource
+    if made.error is not None:
+        raise ApiError(500, made.error["message"], code=made.error["code"])
+    told = {
+        "id": made.id,
+        "object": "response.compaction",
+        "created_at": made.created_at,
+        "output": [*filter(_is_users, [*history.items, *items]), *made.output],
+        "usage": made.usage,
+    }
+    own = with_notes(None, left_out(asked))
+    return told if own is None else told | {"caesura": own}
+
+
+_PROMPT = ("instructions", "reasoning", "tools")
+"""What shapes a prompt, and is that of the response before where a request leaves it out."""
+
+
+async def _request(responses: Responses, asked: CompactRequest, reach: Reach) -> ResponseRequest:
+    """Return the request for a response that is the summary.
+
+    Its prompt begins as that of the conversation's last response, which is in the prefix cache.
+    """
+    extra = asked.model_extra or {}
+    fields = asked.model_dump(by_alias=True, exclude_unset=True, exclude={"input", *extra})
+    if asked.previous_response_id is not None:
+        before = (await responses.get(asked.previous_response_id, reach)).resource
+        fields = {name: before[name] for name in _PROMPT if before.get(name)} | fields
+    return ResponseRequest.model_validate(fields | {"store": False})
 
 
 def _is_users(item: Item) -> bool:

@@ -17,6 +17,8 @@ MAX_SHOWN_CHARACTERS = 40
 ROLES = ("user", "assistant", "system", "developer")
 STATUSES = ("in_progress", "completed", "incomplete")
 REFERENCE = "item_reference"
+TRIGGER = "compaction_trigger"
+"""The last item of an input that asks for a compaction instead of an answer."""
 LEFT_OUT = frozenset(
     {
         *("code_interpreter_call", "computer_call", "computer_call_output", "file_search_call"),
@@ -246,6 +248,10 @@ def _compaction(given: Mapping[str, Any], path: str) -> Item:
     return _kept(given, path, ids.COMPACTION, "encrypted_content")
 
 
+def _trigger(given: Mapping[str, Any], path: str) -> Item:
+    return _kept(given, path, ids.LEFT_OUT)
+
+
 def _reference(given: Mapping[str, Any], path: str) -> Item:
     return {"type": REFERENCE, "id": _name(given, "id", path)}
 
@@ -271,6 +277,7 @@ _KINDS: dict[str, Callable[[Mapping[str, Any], str], Item]] = {
     "mcp_approval_request": _approval_request,
     "mcp_approval_response": _approval,
     "compaction": _compaction,
+    TRIGGER: _trigger,
     REFERENCE: _reference,
 }
 

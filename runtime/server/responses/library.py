@@ -118,7 +118,11 @@ class Library:
             message = "previous_response_id names a response that is not complete: wait for it."
             raise invalid(message, "previous_response_id")
         items = [item for each in chain for item in (*each.input, *each.output)]
-        return History(history_of(chain), items)
+        last = max((n for n, each in enumerate(chain) if _is_compaction(each)), default=None)
+        if last is None:
+            return History(history_of(chain), items)
+        # A compaction stands for all that came before it.
+        return History([*messages_of(chain[last].output), *history_of(chain[last + 1 :])], items)
 
     async def _chain(
         self, response_id: str, recent: Mapping[str, Stored], reach: Reach
@@ -153,6 +157,10 @@ class Library:
                 param="conversation",
                 code="conversation_not_found",
             ) from None
+
+
+def _is_compaction(stored: Stored) -> bool:
+    return any(item["type"] == "compaction" for item in stored.output)
 
 
 def _opened(item: Item, tenant: str) -> Item:

@@ -8,7 +8,6 @@ from typing import Any
 from caesura.runtime.run.fold import CANCELLED, tool_message
 from caesura.runtime.run.media import Content
 from caesura.runtime.server.http.errors import invalid
-from caesura.runtime.server.responses import ids
 from caesura.runtime.server.responses.custom import arguments_of
 from caesura.runtime.server.responses.ids import turn_and_call
 from caesura.runtime.server.responses.items import ACTIONS, content_of, text_of
@@ -205,14 +204,17 @@ def with_instructions(instructions: str | None, messages: Sequence[Message]) -> 
     return [{"role": "system", "content": instructions}, *messages]
 
 
+SUMMARISE = (
+    "Summarise our conversation so far for somebody who continues it: the facts, the decisions, "
+    "the results of tools, and what is still to be done. Answer with the summary alone."
+)
+"""The question behind a conversation that the model is asked to compact."""
 HEADING = "Summary of the conversation so far:"
 
 
-def compaction(summary: str) -> Item:
-    """Return the item that stands for a conversation. It is encoded and not encrypted."""
-    text = json.dumps({"summary": summary}).encode()
-    content = base64.urlsafe_b64encode(text).decode()
-    return {"type": "compaction", "id": ids.new_id(ids.COMPACTION), "encrypted_content": content}
+def encoded_summary(summary: str) -> str:
+    """Return the content of a compaction, which is encoded and not encrypted."""
+    return base64.urlsafe_b64encode(json.dumps({"summary": summary}).encode()).decode()
 
 
 def summary_message(item: Mapping[str, Any]) -> Message:

@@ -313,6 +313,24 @@ class ServerCallItem(OutputItem):
         self._close()
 
 
+class CompactionItem(OutputItem):
+    """The summary of a conversation, which clients send back in place of it."""
+
+    def __init__(self, outputs: Outputs) -> None:
+        item = {
+            "type": "compaction",
+            "id": outputs.ids.item(ids.COMPACTION),
+            "encrypted_content": "",
+        }
+        super().__init__(outputs, item)
+        self._say("response.compaction.compacting")
+
+    def close(self, content: str) -> None:
+        """Close the item with its content."""
+        self._item["encrypted_content"] = content
+        self._close()
+
+
 class ListToolsItem(OutputItem):
     """The list of the server's tools that the model sees."""
 
@@ -359,6 +377,7 @@ _EMPTY: dict[str, Any] = {
     "error": None,
     "approval_request_id": None,
     "tools": [],
+    "encrypted_content": "",
 }
 """The fields of an item that are filled while it is open."""
 
@@ -407,6 +426,8 @@ class _Again(OutputItem):
             self._call("mcp_call_arguments", item["arguments"])
             ending = "completed" if item["status"] == "completed" else "failed"
             self._say(f"response.mcp_call.{ending}")
+        elif kind == "compaction":
+            self._say("response.compaction.compacting")
         elif kind == "mcp_list_tools":
             self._say("response.mcp_list_tools.in_progress")
             self._say("response.mcp_list_tools.completed")

@@ -15,7 +15,8 @@ from caesura.runtime.server.api.chat_request import adapter_of, selected
 from caesura.runtime.server.api.notes import say_once
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses.answer import Shown
-from caesura.runtime.server.responses.messages import messages_of, with_instructions
+from caesura.runtime.server.responses.items import TRIGGER
+from caesura.runtime.server.responses.messages import SUMMARISE, messages_of, with_instructions
 from caesura.runtime.server.responses.schema import Prompt, ResponseRequest, left_out
 from caesura.runtime.server.responses.store import Item
 from caesura.runtime.server.responses.tools import (
@@ -88,12 +89,17 @@ def make_plan(
     say_once(left_out(request))
     offer = offered(request, tools, people)
     own = messages_of(items, history.messages)
-    messages = tuple(with_instructions(request.instructions, [*history.messages, *own]))
-    if not messages:
+    if not (own or history.messages or request.instructions):
         raise invalid("input is missing: send a text, or a list of items.", "input")
-    registry = offer.registry
-    calls_allowed = request.tool_choice != "none"
     sampling = replace(request.sampling(), calls=offer.rule)
+    compacts = any(item["type"] == TRIGGER for item in items)
+    if compacts:
+        # The same prompt as before, so that its tokens are in the prefix cache.
+        own = [*own, {"role": "user", "content": SUMMARISE}]
+        sampling = replace(sampling, calls=None, text=None)
+    messages = tuple(with_instructions(request.instructions, [*history.messages, *own]))
+    registry = offer.registry
+    calls_allowed = request.tool_choice != "none" and not compacts
     spec = SessionSpec(
         tools=offer.specs,
         sampling=sampling,
@@ -116,7 +122,8 @@ def make_plan(
         client_tools=frozenset(offer.client),
         limits=bounded(limits, request.max_output_tokens),
     )
-    return ResponsePlan(run, _shown(offer, spec), own, _listed(offer, history))
+    listed = None if compacts else _listed(offer, history)
+    return ResponsePlan(run, _shown(offer, spec, compacts), own, listed)
 
 
 def offered(request: Prompt, tools: Registry, people: People | None) -> Offer:
@@ -264,7 +271,7 @@ def _names_in(choice: Chosen, offer: Offer) -> set[str]:
     return found
 
 
-def _shown(offer: Offer, spec: SessionSpec) -> Shown:
+def _shown(offer: Offer, spec: SessionSpec, compacts: bool) -> Shown:
     approved = {tool.name for tool in offer.registry if tool.approval}
     return Shown(
         client=offer.client,
@@ -273,6 +280,7 @@ def _shown(offer: Offer, spec: SessionSpec) -> Shown:
         approved=frozenset(offer.named & approved),
         label=SERVER_LABEL,
         pausing=spec.pausing,
+        compacts=compacts,
     )
 
 

@@ -141,9 +141,7 @@ class ResponseHandlers:
         """Replace a conversation by its user's messages and a summary."""
         asked, items = await parsed(parse_compact, await request.body())
         sender = sender_of(request)
-        with self._state.gate.enter(sender):
-            told = await compacted(self._responses, self._state, asked, items, sender)
-        return JsonAnswer(told)
+        return JsonAnswer(await compacted(self._responses, asked, items, sender))
 
     async def _stream(self, request: Request, send: Send, feed: Feed, after: int = -1) -> None:
         async with EventStream(send, self._state.options.keep_alive_seconds) as stream:

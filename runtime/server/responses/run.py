@@ -412,7 +412,7 @@ class LiveRun:
         the output does not show. A client that sends the items again has the output.
         """
         answers = [self._messages(self._asked_length)]
-        if self.part is self._first:
+        if self.part is self._first and not self._shown.compacts:
             answers.append(messages_of(self.part.stored().output))
         return answers
 

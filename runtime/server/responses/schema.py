@@ -227,11 +227,14 @@ class TokenCountRequest(Prompt):
     model: str | None = None
 
 
-class CompactRequest(Continued):
-    """The body of `POST /v1/responses/compact`; `prompt_cache_key` has no effect."""
+class CompactRequest(Prompt):
+    """The body of `POST /v1/responses/compact`.
+
+    OpenAI's has no tools. With those of the conversation, its tokens are in the prefix cache.
+    """
 
     model: str
-    prompt_cache_key: str | None = None
+    cache_salt: NotEmpty | None = None
 
 
 def parse(body: bytes | str) -> tuple[ResponseRequest, list[Item]]:
@@ -251,6 +254,7 @@ def parse_count(body: bytes) -> tuple[TokenCountRequest, list[Item]]:
 def parse_compact(body: bytes) -> tuple[CompactRequest, list[Item]]:
     """Return the request for a compaction, and its items; raise an `ApiError`."""
     request = parsed_as(CompactRequest, body)
+    _refuse_tools(request)
     return request, items_of(request.input)
 
 

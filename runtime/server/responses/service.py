@@ -16,7 +16,7 @@ from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.keys.key import Reach
 from caesura.runtime.server.keys.sender import Sender
 from caesura.runtime.server.load.state import State
-from caesura.runtime.server.responses.answer import Answer
+from caesura.runtime.server.responses.answer import Answer, CompactingAnswer
 from caesura.runtime.server.responses.library import Library
 from caesura.runtime.server.responses.plan import History, ResponsePlan, make_plan
 from caesura.runtime.server.responses.resource import Resource
@@ -144,7 +144,11 @@ class Responses:
         plan: ResponsePlan,
         tenant: str,
     ) -> Part:
-        answer = Answer(resource, plan.shown, tenant=tenant)
+        answer = (
+            CompactingAnswer(resource, plan.shown)
+            if plan.shown.compacts
+            else Answer(resource, plan.shown, tenant=tenant)
+        )
         resource.notes = unread(items)
         say_once(resource.notes)
         return Part(answer, items, plan.listed, history=history.messages, tenant=tenant)

@@ -7,7 +7,11 @@ import pytest
 
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.responses.items import items_of
-from caesura.runtime.server.responses.messages import compaction, messages_of, with_instructions
+from caesura.runtime.server.responses.messages import (
+    encoded_summary,
+    messages_of,
+    with_instructions,
+)
 
 
 def messages(given: Any) -> list[dict[str, Any]]:
@@ -182,7 +186,8 @@ def test_reasoning_belongs_to_what_follows_it() -> None:
 
 
 def test_a_compaction_is_a_summary() -> None:
-    (told,) = messages([compaction("They agreed on Tuesday.")])
+    content = encoded_summary("They agreed on Tuesday.")
+    (told,) = messages([{"type": "compaction", "encrypted_content": content}])
     assert "They agreed on Tuesday." in told["content"]
 
 

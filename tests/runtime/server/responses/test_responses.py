@@ -490,6 +490,62 @@ async def test_a_conversation_is_compacted_to_a_summary(
     assert served.engine.open_sessions == 0
 
 
+async def test_a_compaction_has_the_prompt_of_its_conversation(serve_script: Any) -> None:
+    served = await serve_script([say("One."), say("Short.")])
+    _, first = await post(served, instructions="Be brief.", tools=[TOOL])
+    fields = {
+        "previous_response_id": first["id"],
+        "input": ...,
+        "prompt_cache_key": "k",
+        "prompt_cache_options": {},
+        "prompt_cache_retention": "24h",
+        "service_tier": "auto",
+        "image": {},
+    }
+    status, body = await post(served, "/compact", **fields)
+    assert (status, body["caesura"]) == (200, {"left_out": ["field image"]})
+    before, after = served.engine.sessions
+    assert after.turns[0][:-1] == (*before.turns[0], {"role": "assistant", "content": "One."})
+    assert (after.spec.tools, after.spec.template) == (before.spec.tools, before.spec.template)
+    assert after.spec.tool_choice == "none"
+    assert body["usage"]["output_tokens"] > 0
+
+
+async def test_a_trigger_is_answered_by_a_compaction(serve_script: Any, checked: Any) -> None:
+    script = [say("One."), think("Hm.", "They said One."), say("Two."), say(" ")]
+    served = await serve_script(script)
+    _, first = await post(served, instructions="Be brief.", tools=[TOOL])
+    asked = {
+        "input": [{"type": "compaction_trigger"}],
+        "previous_response_id": first["id"],
+        "instructions": "Be brief.",
+        "tools": [TOOL],
+        "text": {"format": {"type": "json_object"}},
+    }
+    found = await events(served, **asked)
+    checked(found)
+    last = found[-1]["response"]
+    (item,) = last["output"]
+    assert (item["type"], last["status"]) == ("compaction", "completed")
+    assert [event["type"] for event in found[2:-1]] == [
+        "response.output_item.added",
+        "response.compaction.compacting",
+        "response.output_item.done",
+    ]
+    assert served.engine.sessions[1].samplings[0].text is None
+    async with served.http.get(f"/v1/responses/{last['id']}?stream=true") as response:
+        checked(parsed(await response.text()))
+    # What follows it begins with the summary, whether the client sends it or names its response.
+    asked = {"role": "user", "content": "And?"}
+    await post(served, input=[asked], previous_response_id=last["id"])
+    turns = served.engine.sessions[2].turns[0]
+    assert [message["role"] for message in turns] == ["user", "user"]
+    assert turns[0]["content"].endswith("\nThey said One.")
+    _, failed = await post(served, input=[asked, item, {"type": "compaction_trigger"}])
+    assert served.engine.sessions[3].turns[0][1] == turns[0]
+    assert (failed["status"], failed["error"]["code"]) == ("failed", "compaction_failed")
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -513,6 +569,7 @@ async def test_a_conversation_is_compacted_to_a_summary(
         ({"include": 7}, "include"),
         ({"max_tokens": 7}, "max_tokens"),
         ({"response_format": {"type": "text"}}, "response_format"),
+        ({"input": [{"type": "compaction_trigger"}]}, "input"),
     ],
 )
 async def test_wrong_requests_are_refused_by_their_field(
