@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from caesura.intercept.calls.events import Event
 from caesura.runtime.errors import EngineFailed, UsageError
 from caesura.scheduler.calibration import Calibration
-from caesura.scheduler.messages import MediaRules, Message, Sampling, SessionSpec
+from caesura.scheduler.messages import InputGrammar, MediaRules, Message, Sampling, SessionSpec
 from caesura.scheduler.revival import Revival
 from caesura.scheduler.session_log import SessionLog
 from caesura.scheduler.vllm_server import VllmServer
@@ -98,6 +98,10 @@ class Engine(Protocol):
     @property
     def media_rules(self) -> MediaRules:
         """The pictures, sounds and videos that prompts may hold, as data URLs."""
+        ...
+
+    def check_input(self, grammar: InputGrammar) -> None:
+        """Raise `UsageError` if the text of a call cannot be made to follow a grammar."""
         ...
 
     def count_tokens(self, text: str) -> int:

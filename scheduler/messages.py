@@ -28,18 +28,31 @@ class TextFormat:
 
 
 @dataclass(frozen=True, slots=True)
+class InputGrammar:
+    """What the text may be that is the only argument of a tool.
+
+    `definition` is a grammar of Lark, or a regular expression that the whole text matches.
+    """
+
+    syntax: Literal["lark", "regex"]
+    definition: str
+
+
+@dataclass(frozen=True, slots=True)
 class CallRule:
     """Which calls a turn may hold.
 
     `required`: the turn is at least one call. `single`: the turn holds one call at most. `names`
     are the tools that may be called; None allows all that are shown to the model. The arguments of
-    the tools in `strict` follow their schemas, as those of required calls always do.
+    the tools in `strict` follow their schemas, as those of required calls always do. Those of the
+    tools in `inputs` are one text each, which follows the grammar.
     """
 
     required: bool = False
     single: bool = False
     names: tuple[str, ...] | None = None
     strict: frozenset[str] = frozenset()
+    inputs: Mapping[str, InputGrammar] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,14 @@ from caesura.runtime.testing.script import (
 )
 from caesura.scheduler.answers import Answers, Missed
 from caesura.scheduler.histories import Histories, length_up_to_answer
-from caesura.scheduler.messages import MediaRules, Message, Sampling, SessionSpec, has_media
+from caesura.scheduler.messages import (
+    InputGrammar,
+    MediaRules,
+    Message,
+    Sampling,
+    SessionSpec,
+    has_media,
+)
 from caesura.scheduler.revival import Revival
 from caesura.scheduler.session_log import LoggedTurn, SessionLog, TurnOutcome
 
@@ -403,6 +410,9 @@ class ScriptedEngine:
     def context_tokens(self) -> int:
         """The context window in tokens; a turn that does not fit raises `ContextOverflow`."""
         return self._context_tokens
+
+    def check_input(self, grammar: InputGrammar) -> None:
+        """Take any grammar, which the script need not follow."""
 
     def count_tokens(self, text: str) -> int:
         """Return the number of scripted tokens, which are fewer than a real model's."""

@@ -11,8 +11,9 @@ from xgrammar.testing import _is_grammar_accept_string as allows
 from caesura.intercept.calls.call_shapes import NAME, NUMBER, CallShape, shape_of
 from caesura.intercept.calls.watch import Verdict
 from caesura.scheduler.errors import UsageError
-from caesura.scheduler.messages import CallRule, Sampling, TextFormat
+from caesura.scheduler.messages import CallRule, InputGrammar, Sampling, TextFormat
 from caesura.scheduler.vllm.client.grammar import GrammarMaker, single_spaced
+from caesura.scheduler.vllm.client.structural_tags import in_json
 
 from .rendering import kind
 from .world import MARKERS, decode, row_of, stand_in
@@ -69,7 +70,7 @@ def grammar(name: str, sampling: Sampling, opener: str = "", template: str = "")
 
 def call(name: str, tool: str, arguments: dict[str, Any]) -> str:
     form = shape(name)
-    body = json.dumps(arguments)
+    body = json.dumps(arguments, ensure_ascii=False)
     if form.style == "qwen_xml":
         given = arguments.items()
         body = "\n".join(f"<parameter={key}>\n{value}\n</parameter>" for key, value in given)
@@ -294,3 +295,72 @@ def test_white_space_in_the_json_of_an_answer_is_bounded(compact: bool, most: in
         for spaces in (0, 1, most, most + 1, 20):
             text = f'{{"a":{" " * spaces}1}}'
             assert allows(rules, text) == (spaces <= most)
+
+
+PATCHES = InputGrammar(
+    "lark",
+    r"""
+start: "*** Begin Patch" LF hunk+ "*** End Patch" LF?
+hunk: "*** Add File: " /(.+)/ LF ("+" /(.*)/ LF)+
+%import common.LF
+""",
+)
+PATCH = '*** Begin Patch\n*** Add File: a "b".py\n+x = "1\\n"\t\x00😀é\n+\n*** End Patch\n'
+CODES = InputGrammar("regex", r'\d{2}-[^a-c"]*[\]\-é].')
+READ = {
+    "lark": Grammar.from_lark,
+    "regex": Grammar.from_regex,
+}
+INPUTS = [
+    *((PATCHES, text) for text in (PATCH, PATCH[1:], PATCH[:-1], PATCH.replace("+", "-"), "")),
+    *((CODES, text) for text in ("12-xy]z", '12-x\\y-"', "12-a]z", "12-\n-é", "12-\x7f\r]\\")),
+    *((InputGrammar("regex", r"[\s\S]*"), text) for text in ("", PATCH, '"}', "\ud7ff\U0010ffff")),
+    *((InputGrammar("regex", r"[a\\-^\]]+"), text) for text in ("a\\]^", "b", "-", "_")),
+]
+
+
+@pytest.mark.parametrize(("grammar", "text"), INPUTS)
+def test_a_text_in_json_is_allowed_if_the_text_is(grammar: InputGrammar, text: str) -> None:
+    allowed = allows(READ[grammar.syntax](grammar.definition), text)
+    within = Grammar.from_ebnf(in_json(grammar))
+    escaped = json.dumps(text, ensure_ascii=False)[1:-1]
+    assert allows(within, escaped) == allowed
+    assert not allows(within, escaped + '"')  # it would end the string
+
+
+PATCHER = {
+    "type": "function",
+    "function": {
+        "name": "patch",
+        "parameters": {
+            "type": "object",
+            "properties": {"input": {"type": "string"}},
+            "required": ["input"],
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("name", [each for each in FORMS if shape(each).style == "json"])
+@pytest.mark.parametrize("required", [True, False])
+def test_a_call_holds_a_text_of_its_grammar(name: str, required: bool) -> None:
+    made = maker(name)
+    made.check_input(PATCHES)
+    rule = CallRule(required=required, inputs={"patch": PATCHES})
+    grammar = made.of_turn([PATCHER, CLOCK], Sampling(calls=rule), "")
+    assert grammar is not None and grammar.structural_tag is not None
+    read = Grammar.from_structural_tag(grammar.structural_tag)
+    assert allows(read, turn(name, call(name, "patch", {"input": PATCH})))
+    assert not allows(read, turn(name, call(name, "patch", {"input": "no"})))
+
+
+@pytest.mark.parametrize("name", [each for each in FORMS if shape(each).style != "json"])
+def test_a_format_without_a_place_for_a_grammar_says_so(name: str) -> None:
+    with pytest.raises(UsageError, match="format of calls"):
+        maker(name).check_input(PATCHES)
+
+
+@pytest.mark.parametrize("wrong", ["start: (", "start: other", 'start: "a" | start "b" %'])
+def test_a_grammar_that_cannot_be_read_says_so(wrong: str) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        maker("hermes").check_input(InputGrammar("lark", wrong))

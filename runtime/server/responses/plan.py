@@ -3,11 +3,12 @@
 A conversation that does not fit the context window is shortened for `truncation: "auto"`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from caesura.runtime.engine import Engine
+from caesura.runtime.errors import UsageError
 from caesura.runtime.run.context import Plan, pauses_of
 from caesura.runtime.run.fold import digest
 from caesura.runtime.run.limits import Limits, bounded
@@ -31,7 +32,7 @@ from caesura.runtime.server.responses.tools import (
     ServerTools,
     Tool,
 )
-from caesura.scheduler.messages import CallRule, Message, SessionSpec, ToolSpec
+from caesura.scheduler.messages import CallRule, InputGrammar, Message, SessionSpec, ToolSpec
 from caesura.tools.context import current
 from caesura.tools.errors import Permanent
 from caesura.tools.people import People
@@ -59,6 +60,8 @@ class Offer:
     """The server's tools that the request named in the form of an MCP server."""
     custom: frozenset[str] = frozenset()
     """The flat names of the client's tools whose input is free text."""
+    inputs: Mapping[str, InputGrammar] = field(default_factory=dict)
+    """The grammars of such tools by flat name, where they are enforced."""
     rule: CallRule | None = None
     """Which calls a turn may hold; None if the model decides alone."""
 
@@ -73,6 +76,8 @@ class ResponsePlan:
     """The messages of the request's own input."""
     listed: Sequence[Item] | None
     """The list of the server's tools that the response begins with, or None for no list."""
+    notes: Sequence[str] = ()
+    """What of the request is left out since the engine cannot do it."""
 
 
 def make_plan(
@@ -87,7 +92,8 @@ def make_plan(
     """Return the plan of `request`; raise `ApiError` for a model or tool that is not served."""
     adapter = adapter_of(request.model, engine)
     say_once(left_out(request))
-    offer = offered(request, tools, people)
+    inputs, notes = input_grammars(request.tools, engine)
+    offer = offered(request, tools, people, inputs)
     own = messages_of(items, history.messages)
     if not (own or history.messages or request.instructions):
         raise invalid("input is missing: send a text, or a list of items.", "input")
@@ -123,10 +129,40 @@ def make_plan(
         limits=bounded(limits, request.max_output_tokens),
     )
     listed = None if compacts else _listed(offer, history)
-    return ResponsePlan(run, _shown(offer, spec, compacts), own, listed)
+    return ResponsePlan(run, _shown(offer, spec, compacts), own, listed, notes)
 
 
-def offered(request: Prompt, tools: Registry, people: People | None) -> Offer:
+def input_grammars(
+    tools: Sequence[Tool], engine: Engine
+) -> tuple[dict[str, InputGrammar], list[str]]:
+    """Return the grammars of custom tools by flat name, and a note for each that is not enforced.
+
+    One is not where the model's format of calls has no place for it, or nobody can read it.
+    """
+    inputs: dict[str, InputGrammar] = {}
+    notes = []
+    for function, namespace in (each for tool in tools for each in _functions(tool)):
+        grammar = function.grammar if isinstance(function, CustomTool) else None
+        if grammar is None:
+            continue
+        try:
+            engine.check_input(grammar)
+        except UsageError as why:
+            notes.append(f"grammar of {function.name}: {why}")
+        else:
+            inputs[_flat(function, namespace)] = grammar
+    return inputs, notes
+
+
+_NO_GRAMMARS: Mapping[str, InputGrammar] = {}
+
+
+def offered(
+    request: Prompt,
+    tools: Registry,
+    people: People | None,
+    inputs: Mapping[str, InputGrammar] = _NO_GRAMMARS,
+) -> Offer:
     """Return the tools that a request shows to the model; raise `ApiError` for wrong ones."""
     named = _named(request.tools, tools)
     hidden = [name for name in selected(request.server_tools, tools).names if name not in named]
@@ -136,7 +172,7 @@ def offered(request: Prompt, tools: Registry, people: People | None) -> Offer:
     functions = [each for tool in request.tools for each in _functions(tool)]
     custom = {_flat(*each) for each in functions if isinstance(each[0], CustomTool)}
     shown = [*specs, *registry.specs()]
-    offer = Offer(shown, client, registry, frozenset(named), frozenset(custom))
+    offer = Offer(shown, client, registry, frozenset(named), frozenset(custom), inputs)
     return _chosen(offer, request)
 
 
@@ -226,6 +262,7 @@ def _only(names: set[str], offer: Offer) -> Offer:
         offer.registry.select([name for name in offer.registry.names if name in names]),
         offer.named & names,
         offer.custom & names,
+        {flat: grammar for flat, grammar in offer.inputs.items() if flat in names},
     )
 
 
@@ -245,6 +282,7 @@ def _rule(offer: Offer, request: Prompt) -> CallRule | None:
         single=request.parallel_tool_calls is False,
         names=names if allowed is not None else None,
         strict=_strict(request.tools) & set(names),
+        inputs=offer.inputs,
     )
     return None if rule == CallRule() else rule
 

@@ -38,8 +38,6 @@ from caesura.runtime.server.http.lineage import named_in
 from caesura.runtime.server.responses.items import LEFT_OUT, items_of
 from caesura.runtime.server.responses.store import Item
 from caesura.runtime.server.responses.tools import (
-    CustomTool,
-    NamespaceTool,
     OtherTool,
     ToolChoice,
     Tools,
@@ -303,8 +301,8 @@ REFUSED = UNSUPPORTED | {"messages", "previous_input_messages", "prompt"}
 def left_out(request: Continued) -> list[str]:
     """Return what a request has that is not here and is left out, each kind once.
 
-    These are unknown fields, OpenAI's own tools, items of such tools in the input, and grammars of
-    custom tools. Raises `ApiError` for a field that cannot be left out.
+    These are unknown fields, OpenAI's own tools, and items of such tools in the input. Raises
+    `ApiError` for a field that cannot be left out.
     """
     refused = REFUSED | (set(ChatRequest.model_fields) - set(type(request).model_fields))
     extra = request.model_extra
@@ -315,10 +313,6 @@ def left_out(request: Continued) -> list[str]:
     for tool in request.tools if isinstance(request, Prompt) else ():
         if isinstance(tool, OtherTool):
             told[f"tool {tool.hosted}"] = None
-        inner = tool.tools if isinstance(tool, NamespaceTool) else [tool]
-        for each in inner:
-            if isinstance(each, CustomTool) and each.grammar:
-                told[f"grammar of {each.name}"] = None
     for item in request.input if isinstance(request.input, list) else ():
         kind = item.get("type") if isinstance(item, dict) else None
         if isinstance(kind, str) and kind in LEFT_OUT:

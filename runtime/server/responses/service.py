@@ -149,7 +149,7 @@ class Responses:
             if plan.shown.compacts
             else Answer(resource, plan.shown, tenant=tenant)
         )
-        resource.notes = unread(items)
+        resource.notes = [*unread(items), *plan.notes]
         say_once(resource.notes)
         return Part(answer, items, plan.listed, history=history.messages, tenant=tenant)
 

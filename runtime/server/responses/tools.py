@@ -1,14 +1,14 @@
 """The tools and the tool choice of a request, in the forms of the Responses API."""
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, model_validator
 
-from caesura.runtime.server.api.fields import MAX_TOOLS, Listed, Name, Part
+from caesura.runtime.server.api.fields import MAX_TOOLS, Listed, Name, Part, Pattern
 from caesura.runtime.server.responses.custom import parameters
 from caesura.runtime.server.responses.messages import NAMESPACE_SEPARATOR
-from caesura.scheduler.messages import ToolSpec
+from caesura.scheduler.messages import InputGrammar, ToolSpec
 
 SERVER_LABEL = "caesura"
 """The `server_label` under which a request names this server's own tools."""
@@ -41,11 +41,17 @@ class FunctionTool(Part):
 
 
 class Grammar(Part):
-    """What the input of a custom tool may be; a grammar is told the model and not enforced."""
+    """What the input of a custom tool may be; a grammar is told the model too."""
 
     type: Literal["text", "grammar"]
-    syntax: str | None = None
-    definition: str | None = None
+    syntax: Literal["lark", "regex"] | None = None
+    definition: Pattern | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.type == "grammar" and None in (self.syntax, self.definition):
+            raise ValueError("a grammar needs a syntax and a definition")
+        return self
 
 
 class CustomTool(Part):
@@ -62,16 +68,19 @@ class CustomTool(Part):
         return False
 
     @property
-    def grammar(self) -> str | None:
+    def grammar(self) -> InputGrammar | None:
         """The grammar of the input, or None for free text."""
-        return None if self.format is None else self.format.definition
+        given = self.format
+        if given is None or given.syntax is None or given.definition is None:
+            return None
+        return InputGrammar(given.syntax, given.definition)
 
     def spec(self, namespace: str | None = None) -> ToolSpec:
         """Return the tool in the engine's form, under the flat name of its namespace."""
         told = [self.description or ""]
-        if self.format is not None and self.grammar:
-            syntax = self.format.syntax or "following"
-            told.append(f"The input has to follow this grammar ({syntax}):\n{self.grammar}")
+        if (grammar := self.grammar) is not None:
+            syntax, definition = grammar.syntax, grammar.definition
+            told.append(f"The input has to follow this grammar ({syntax}):\n{definition}")
         text = "\n\n".join(filter(None, told))
         function = FunctionTool(name=self.name, description=text, parameters=parameters())
         return function.spec(namespace)

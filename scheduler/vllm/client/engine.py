@@ -29,7 +29,7 @@ from caesura.scheduler.answers import Answers
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.errors import EngineFailed, UsageError, refuse_forked
-from caesura.scheduler.messages import MediaRules, Message, Sampling, SessionSpec
+from caesura.scheduler.messages import InputGrammar, MediaRules, Message, Sampling, SessionSpec
 from caesura.scheduler.revival import Revival
 from caesura.scheduler.session_log import SessionLog
 from caesura.scheduler.vllm.client.data_parallel import Routes, combined, routes_of
@@ -148,6 +148,10 @@ class VllmEngine:
     def max_characters(self) -> int | None:
         """A text of more characters does not fit the window; None if that is not known."""
         return self.rendering.renderer.max_characters
+
+    def check_input(self, grammar: InputGrammar) -> None:
+        """Raise `UsageError` if the text of a call cannot be made to follow a grammar."""
+        self.grammars.check_input(grammar)
 
     def count_tokens(self, text: str) -> int:
         """Return the number of the text's tokens for this model; callable from any thread."""

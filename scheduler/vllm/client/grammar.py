@@ -12,7 +12,7 @@ from caesura.intercept.calls.call_shapes import ONE_AT_A_TIME, CallShape, shape_
 from caesura.intercept.calls.formats import HARMONY, TURN_FORMATS
 from caesura.intercept.calls.thinking import REGIONS
 from caesura.scheduler.errors import UsageError
-from caesura.scheduler.messages import CallRule, Sampling, TextFormat, ToolSpec
+from caesura.scheduler.messages import CallRule, InputGrammar, Sampling, TextFormat, ToolSpec
 from caesura.scheduler.vllm.client.structural_tags import (
     ANY_TEXT,
     MAX_COMPACT_SPACES,
@@ -23,6 +23,7 @@ from caesura.scheduler.vllm.client.structural_tags import (
     calls,
     either,
     final_message,
+    in_json,
     text_in,
     text_or_calls,
 )
@@ -65,7 +66,12 @@ class GrammarMaker:
             )
         if not tools:
             return self._of_text(sampling.text, opener)
-        strict = {_name(tool) for tool in allowed if rule.required or _name(tool) in rule.strict}
+        bound = rule.strict | set(rule.inputs)
+        strict = {
+            name: in_json(rule.inputs[name]) if name in rule.inputs else None
+            for name in map(_name, allowed)
+            if rule.required or name in bound
+        }
         single = rule.single and not set(self._formats) <= ONE_AT_A_TIME
         limited = rule.required or single or len(allowed) < len(tools)
         if not (limited or strict or sampling.text):
@@ -84,6 +90,18 @@ class GrammarMaker:
             others = [_name(tool) for tool in tools if tool not in allowed]
             part = text_or_calls(shape, allowed, others, single, strict)
         return self._whole(part, opener, preambles=sampling.text is None)
+
+    def check_input(self, grammar: InputGrammar) -> None:
+        """Raise `UsageError` if calls cannot be made to hold a text of this grammar."""
+        if self._shape is None or self._shape.style != "json":
+            known = ", ".join(self._formats) or "none"
+            raise UsageError(
+                f"no grammar of a text can be enforced in this model's format of calls: {known}"
+            )
+        try:
+            Grammar.from_ebnf(in_json(grammar))
+        except (ValueError, RuntimeError) as error:
+            raise UsageError(str(error)) from None
 
     def _whole(self, part: Part, opener: str, preambles: bool = False) -> StructuredOutputsParams:
         """Return the grammar of a turn that holds the part, behind what the model may think."""

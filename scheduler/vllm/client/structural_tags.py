@@ -6,14 +6,17 @@ a value is a literal that `ast.literal_eval` reads: `f(title='tea', days=[1, 2],
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from keyword import iskeyword
 from typing import Any
+
+from xgrammar import Grammar
 
 from caesura.intercept.calls.call_shapes import NAME, NUMBER, CallShape
 from caesura.intercept.calls.thinking import REGIONS
 from caesura.scheduler.errors import UsageError
-from caesura.scheduler.messages import TextFormat, ToolSpec
+from caesura.scheduler.messages import InputGrammar, TextFormat, ToolSpec
 
 Part = dict[str, Any]
 ANY_TEXT: Part = {"type": "any_text"}
@@ -48,13 +51,20 @@ def optional(part: Part) -> Part:
     return {"type": "optional", "content": part}
 
 
-def call(shape: CallShape, tool: ToolSpec, strict: Collection[str]) -> Part:
-    """Return one call of a tool, with arguments of its schema if its name is in `strict`.
+Written = Mapping[str, str | None]
+"""The tools whose arguments are constrained: to their schema, or to one text of a grammar."""
+
+
+def call(shape: CallShape, tool: ToolSpec, written: Written) -> Part:
+    """Return one call of a tool, with arguments as `written` says.
 
     Raises `UsageError` for names that the format cannot write.
     """
     name = str(tool["function"]["name"])
-    arguments = _arguments(shape, tool, name in strict)
+    text = written.get(name)
+    arguments = (
+        _arguments(shape, tool, name in written) if text is None else _text_argument(tool, text)
+    )
     begin, *rest = _begin(shape, name).split(NUMBER)
     parts = [arguments]
     for text in rest:
@@ -94,6 +104,98 @@ def _arguments(shape: CallShape, tool: ToolSpec, strict: bool) -> Part:
     return arguments
 
 
+def _text_argument(tool: ToolSpec, grammar: str) -> Part:
+    """Return arguments as JSON, of which the only one is a text of the grammar."""
+    (key,) = tool["function"]["parameters"]["properties"]
+    begin = json.dumps({key: ""})[:-2]
+    return sequence([constant(begin), {"type": "grammar", "grammar": grammar}, constant('"}')])
+
+
+_TERMINAL = re.compile(r'"((?:[^"\\]|\\.)*)"|\[((?:[^\]\\]|\\.)*)\]', re.DOTALL)
+_ESCAPED = re.compile(r"\\(?:x(..)|u(.{4})|U(.{8})|(.))|(.)", re.DOTALL)
+_SHORT = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v", "b": "\b", "a": "\a", "0": "\0"}
+_SPECIAL = (*range(0x20), 0x22, 0x5C)
+"""What JSON escapes in a text: control characters, the quote and the backslash."""
+_UNKNOWN = ("TagDispatch", "Token", "TokenTagDispatch")
+_LAST, _SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)
+
+
+def in_json(given: InputGrammar) -> str:
+    """Return the grammar of texts as one of the same texts, written within a string of JSON.
+
+    XGrammar reads the grammar and prints it as rules of literals and classes of characters. Each
+    of these is rewritten, so that a character that JSON escapes is written as `json.dumps` does.
+    Raises `ValueError` for a grammar that XGrammar cannot read.
+    """
+    read = Grammar.from_lark if given.syntax == "lark" else Grammar.from_regex
+    try:
+        printed = str(read(given.definition))
+    except (RuntimeError, UnicodeError) as error:
+        raise ValueError(f"the grammar cannot be read: {str(error)[:200]}") from None
+    if any(f"{name}(" in printed for name in _UNKNOWN):
+        raise ValueError("the grammar has rules that are more than literals and characters")
+    return _TERMINAL.sub(_terminal_in_json, printed)
+
+
+def _terminal_in_json(found: re.Match[str]) -> str:
+    if found[1] is not None:
+        text = "".join(map(chr, (code for code, _ in _codes(found[1]))))
+        return _literal(json.dumps(text, ensure_ascii=False)[1:-1])
+    negated = found[2].startswith("^")
+    allowed = _ranges(found[2][negated:])
+    if negated:
+        allowed = _without(allowed)
+    special = [code for code in _SPECIAL if any(low <= code <= high for low, high in allowed)]
+    plain = _without([*_without(allowed), *((code, code) for code in _SPECIAL)])
+    ways = [_literal(json.dumps(chr(code))[1:-1]) for code in special]
+    if plain:
+        ways.insert(0, "[" + "".join(f"{_code(low)}-{_code(high)}" for low, high in plain) + "]")
+    return "(" + " | ".join(ways) + ")"
+
+
+def _codes(text: str) -> Iterable[tuple[int, bool]]:
+    """Yield the characters of a printed terminal, and whether each was written plainly."""
+    for x, u, long, short, plain in _ESCAPED.findall(text):
+        code = x or u or long
+        if code:
+            yield int(code, 16), False
+        else:
+            yield ord(plain or _SHORT.get(short, short)), bool(plain)
+
+
+def _ranges(text: str) -> list[tuple[int, int]]:
+    """Return the ranges of a class of characters, as they are printed between brackets."""
+    codes = list(_codes(text))
+    ranges = []
+    while codes:
+        low, _ = codes.pop(0)
+        if len(codes) > 1 and codes[0] == (ord("-"), True):
+            ranges.append((low, codes[1][0]))
+            del codes[:2]
+        else:
+            ranges.append((low, low))
+    return ranges
+
+
+def _without(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the ranges of all characters that are in none of these."""
+    found, first = [], 0
+    for low, high in sorted([*ranges, _SURROGATES, (_LAST + 1, _LAST + 1)]):
+        if low > first:
+            found.append((first, low - 1))
+        first = max(first, high + 1)
+    return found
+
+
+def _literal(text: str) -> str:
+    return '"' + "".join(map(_code, map(ord, text))) + '"'
+
+
+def _code(code: int) -> str:
+    """Return a character as XGrammar reads it in literals and classes."""
+    return chr(code) if chr(code).isascii() and chr(code).isalnum() else f"\\U{code:08x}"
+
+
 def _bounds_lengths(schema: Any) -> bool:
     """Return whether the schema bounds lengths of strings, which XGrammar drops for `excludes`."""
     text = json.dumps(schema)
@@ -116,13 +218,11 @@ def with_items(schema: Any) -> Any:
     return made
 
 
-def calls(
-    shape: CallShape, tools: Sequence[ToolSpec], single: bool, strict: Collection[str]
-) -> Part:
+def calls(shape: CallShape, tools: Sequence[ToolSpec], single: bool, written: Written) -> Part:
     """Return at least one call, and nothing else."""
     made: Part = {
         "type": "tags_with_separator",
-        "tags": [call(shape, tool, strict) for tool in tools],
+        "tags": [call(shape, tool, written) for tool in tools],
         "separator": shape.between or "",
         "at_least_one": True,
         "stop_after_first": single or shape.between is None,
@@ -137,7 +237,7 @@ def text_or_calls(
     tools: Sequence[ToolSpec],
     others: Sequence[str],
     single: bool,
-    strict: Collection[str],
+    written: Written,
 ) -> Part:
     """Return free text, in which a call must be of one of `tools`.
 
@@ -145,16 +245,16 @@ def text_or_calls(
     """
     if shape.from_start:
         prose = optional(sequence([{"type": "regex", "pattern": shape.from_start}, ANY_TEXT]))
-        return either([calls(shape, tools, single, strict), prose]) if tools else prose
+        return either([calls(shape, tools, single, written), prose]) if tools else prose
     # Where an opener holds the name, the openers of other tools may not be written.
     named = NAME in shape.opens
     excluded = [shape.opens.replace(NAME, name) for name in others] if named else []
     if not tools:
         return {"type": "any_text", "excludes": excluded or [shape.opens]}
-    tags = [call(shape, tool, strict) for tool in tools]
+    tags = [call(shape, tool, written) for tool in tools]
     single = single or shape.between is None
     if shape.before:
-        made = {**calls(shape, tools, single, strict)["elements"][1]}
+        made = {**calls(shape, tools, single, written)["elements"][1]}
         tags = [{"type": "tag", "begin": shape.before, "content": made, "end": shape.after}]
         single = True  # there is one section of calls in a turn
     return {

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from caesura.runtime.errors import UsageError
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.server.api import notes
 from caesura.runtime.server.api.chat_request import records_of
@@ -17,6 +18,7 @@ from caesura.runtime.server.responses.output import events_again
 from caesura.runtime.server.responses.plan import History, make_plan
 from caesura.runtime.server.responses.schema import parse
 from caesura.runtime.testing import ScriptedEngine, call, calls, say
+from caesura.scheduler.messages import InputGrammar
 from caesura.tools.registry import Registry
 from tests.kit.server import MODEL
 from tests.runtime.server.responses.asking import TOOL, events, parsed, post
@@ -103,7 +105,29 @@ async def test_codex_first_request_is_answered(serve_script: Any, checked: Any) 
         ("message", None),
         ("custom_tool_call", PATCH),
     ]
-    assert final["caesura"]["left_out"] == ["tool web_search", "grammar of apply_patch"]
+    assert final["caesura"]["left_out"] == ["tool web_search"]
+    given = InputGrammar("lark", GRAMMAR["definition"])
+    assert session.samplings[0].calls.inputs == {"apply_patch": given}
+
+
+class Unable(ScriptedEngine):
+    """An engine whose format of calls has no place for grammars."""
+
+    def check_input(self, grammar: InputGrammar) -> None:
+        raise UsageError("no grammar")
+
+
+async def test_a_grammar_that_is_not_enforced_is_noted(serve_script: Any) -> None:
+    notes._said.clear()
+    served = await serve_script(Unable([say("Hi.")], model=MODEL))
+    status, body = await post(served, tools=[APPLY | {"format": GRAMMAR}])
+    assert status == 200, body
+    assert body["caesura"]["left_out"] == ["grammar of apply_patch: no grammar"]
+    assert body["tools"][0]["format"] == GRAMMAR
+    assert served.engine.sessions[0].samplings[0].calls is None
+    for wrong in ({"syntax": "ebnf", "definition": "x"}, {"syntax": "lark"}, {}):
+        status, body = await post(served, tools=[APPLY | {"format": {"type": "grammar"} | wrong}])
+        assert (status, body["error"]["param"].partition(".")[0]) == (400, "tools[0]")
 
 
 async def test_claude_codes_first_request_is_answered(serve_script: Any) -> None:
