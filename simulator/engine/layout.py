@@ -10,11 +10,7 @@ from functools import cache
 
 import torch
 from vllm.config import CacheConfig, ParallelConfig, SchedulerConfig, VllmConfig
-from vllm.v1.core.kv_cache_utils import (
-    get_kv_cache_config_from_groups,
-    get_kv_cache_groups,
-    resolve_kv_cache_block_sizes,
-)
+from vllm.v1.core.kv_cache_utils import resolve_kv_cache_block_sizes
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
 from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
@@ -27,6 +23,7 @@ from vllm.v1.kv_cache_interface import (
 
 from caesura.intercept.kv.views import Groups
 from caesura.scheduler.vllm.engine.port.blocks import groups_of
+from caesura.scheduler.vllm.engine.port.layout import planning
 from caesura.simulator.machine import KVLayers, Machine
 
 NUMBER = torch.bfloat16
@@ -160,7 +157,7 @@ def lay_out(machine: Machine, model_tokens: int, caching: bool) -> Layout:
         return Layout(config, size, size, (size * machine.kv_bytes,))
     engine = _engine(size, caching)
     groups = _groups(machine.layers, size, model_tokens, caching)
-    config = get_kv_cache_config_from_groups(
+    config = planning.get_kv_cache_config_from_groups(
         engine, list(groups), machine.kv_tokens * machine.kv_bytes
     )
     if config.num_blocks < 2:
@@ -175,7 +172,7 @@ def _groups(
     layers: tuple[KVLayers, ...], block_tokens: int, model_tokens: int, caching: bool
 ) -> tuple[KVCacheGroupSpec, ...]:
     specs = layer_specs(layers, block_tokens, model_tokens, caching)
-    return tuple(get_kv_cache_groups(_engine(block_tokens, caching), specs))
+    return tuple(planning.get_kv_cache_groups(_engine(block_tokens, caching), specs))
 
 
 @cache

@@ -1,6 +1,5 @@
 """Where the bytes of a block lie: every layout of vLLM's, and what cannot be mapped."""
 
-import importlib
 import logging
 from dataclasses import replace
 from types import SimpleNamespace
@@ -8,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from vllm.v1.core import kv_cache_utils
 from vllm.v1.kv_cache_interface import (
     CrossAttentionSpec,
     KVCacheConfig,
@@ -20,6 +18,7 @@ from vllm.v1.kv_cache_interface import (
 from vllm.v1.kv_cache_layout import KVCacheLayout
 from vllm.v1.worker.utils import allocate_kv_cache
 
+from caesura.scheduler.vllm.engine.port.layout import planning
 from caesura.scheduler.vllm.engine.swap.messages import Save
 from caesura.scheduler.vllm.engine.swap.regions import (
     SwapUnavailable,
@@ -96,11 +95,9 @@ def planned(layout: KVCacheLayout, *groups: KVCacheGroupSpec) -> KVCacheConfig:
     )
     attention = SimpleNamespace(hisparse_config=None)
     config: Any = SimpleNamespace(cache_config=cache, attention_config=attention)
-    module = kv_cache_utils
-    if not hasattr(module, "get_kv_cache_config_from_groups"):  # vLLM 0.33 has it there
-        module = importlib.import_module("vllm.v1.core.kv_cache_planning")
-    plan = module.get_kv_cache_config_from_groups
-    return plan(config, [*groups], 3 * BLOCKS * SPEC.page_size_bytes)
+    memory = 3 * BLOCKS * SPEC.page_size_bytes
+    plan: KVCacheConfig = planning.get_kv_cache_config_from_groups(config, [*groups], memory)
+    return plan
 
 
 @pytest.mark.parametrize("layout", KVCacheLayout)

@@ -14,7 +14,6 @@ from vllm.config import CacheConfig, ModelConfig, ParallelConfig, SchedulerConfi
 from vllm.model_executor.models import ModelRegistry
 from vllm.platforms.interface import Platform
 from vllm.v1.attention.backends.flash_attn import FlashAttentionBackend
-from vllm.v1.core.kv_cache_utils import get_kv_cache_configs
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
 from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
@@ -26,6 +25,7 @@ from vllm.v1.kv_cache_interface import (
 
 from caesura.intercept.kv.views import ONE_GROUP, Groups
 from caesura.scheduler.vllm.engine.port.blocks import BlockSizes
+from caesura.scheduler.vllm.engine.port.layout import plan_of
 from caesura.scheduler.vllm.engine.scheduler import PausingScheduler
 from caesura.simulator.engine import simulate
 from caesura.simulator.engine.layout import lay_out
@@ -122,7 +122,7 @@ def test_groups_and_blocks_are_those_of_vllm(
     }
     machine = MACHINES[name]
     memory = machine.kv_tokens * machine.kv_bytes
-    (vllms,) = get_kv_cache_configs(config, [specs], [memory])
+    vllms = plan_of(config, specs, memory)
     ours = lay_out(machine, LONGEST, caching=True)
     assert shape_of(ours.config) == shape_of(vllms)
     assert ours.blocks == vllms.num_blocks - 1

@@ -8,12 +8,10 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
-from vllm import __version_tuple__ as vllm_version
 from vllm.config import VllmConfig, get_layers_from_vllm_config, set_current_vllm_config
 from vllm.distributed.parallel_state import (
     cleanup_dist_env_and_memory,
@@ -30,7 +28,6 @@ from vllm.v1.attention.backends.utils import (
     get_supported_kv_cache_layouts,
     resolve_kv_cache_layout,
 )
-from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
 from vllm.v1.kv_cache_interface import (
     KVCacheConfig,
@@ -43,7 +40,7 @@ from caesura.scheduler.errors import UsageError
 from caesura.scheduler.model_facts import GroupFacts, LayoutFacts
 from caesura.scheduler.vllm.client.launch import caesura_args, check_model, refusal
 from caesura.scheduler.vllm.engine.connector import why_not_swapped
-from caesura.scheduler.vllm.engine.port.layout import kind_of, layout_of
+from caesura.scheduler.vllm.engine.port.layout import kind_of, layout_of, plan_of
 
 ENOUGH = 1 << 50
 """Bytes of memory for KV, in which vLLM's check finds room for one request; none is allocated."""
@@ -91,12 +88,7 @@ def _kv_cache_of(config: VllmConfig) -> KVCacheConfig:
         backends = {layer.get_attn_backend() for layer in layers.values()}
         names = [one.name for one in get_supported_kv_cache_layouts(backends)]
         resolve_kv_cache_layout(config, [names], specs.values())
-        if vllm_version[:2] < (0, 33):
-            return kv_cache_utils.get_kv_cache_configs(config, [specs], [ENOUGH])[0]
-        planning: Any = import_module("vllm.v1.core.kv_cache_planning")
-        groups = planning.get_kv_cache_groups(config, specs)
-        planned: KVCacheConfig = planning.get_kv_cache_configs(config, [specs], [ENOUGH], groups)[0]
-        return planned
+        return plan_of(config, specs, ENOUGH)
 
 
 @contextmanager

@@ -6,8 +6,11 @@ layer of any other kind is discarded at each pause: vLLM frees all of it, as at 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
-from vllm.config import CacheConfig
+from vllm import __version_tuple__ as vllm_version
+from vllm.config import CacheConfig, VllmConfig
 from vllm.v1.kv_cache_interface import (
     ChunkedLocalAttentionSpec,
     FullAttentionSpec,
@@ -22,6 +25,19 @@ from vllm.v1.kv_cache_interface import (
     is_full_attention_spec,
     iter_layer_specs,
 )
+
+_PLANNED_IN = "kv_cache_planning" if vllm_version[:2] >= (0, 33) else "kv_cache_utils"
+
+planning: Any = import_module(f"vllm.v1.core.{_PLANNED_IN}")
+"""vLLM's functions that put layers into groups, and give these blocks."""
+
+
+def plan_of(config: VllmConfig, specs: dict[str, KVCacheSpec], memory: int) -> KVCacheConfig:
+    """Return vLLM's plan for a worker with `memory` bytes for the KV of these layers, by name."""
+    groups = (planning.get_kv_cache_groups(config, specs),) if vllm_version[:2] >= (0, 33) else ()
+    planned: KVCacheConfig = planning.get_kv_cache_configs(config, [specs], [memory], *groups)[0]
+    return planned
+
 
 KINDS: dict[type[KVCacheSpec], str] = {
     FullAttentionSpec: "full",
