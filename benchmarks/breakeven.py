@@ -4,7 +4,7 @@ The prices are those that the scheduler reckons with (InferCept, equations 2 to 
 model that `caesura calibrate` has measured, beside a batch of running requests, which a copy hides
 behind and which a recomputation holds up. Left: with a link to host memory. Right: without.
 
-With `--machines`, the maps of two simulated machines are side by side. Above: with a link.
+With `--machines`, the maps of simulated machines are side by side. Above: with a link.
 """
 
 import argparse
@@ -35,6 +35,7 @@ POINTS = 160
 RUNNING = 16
 RUNNING_CONTEXT = RUNNING * 1024
 LONGEST = 16384
+CONTEXTS = (256, 1024, 4096, LONGEST)
 IMAGES = Path("docs/images")
 
 
@@ -87,22 +88,23 @@ def cheapest(priced: Priced, pause: float, context: int) -> int:
     return int(np.argmin([price.preserve, price.discard, price.swap + held]))
 
 
-def draw(maps: Sequence[Priced], title: str, out: Path) -> None:
-    """Write maps as an image, two in a row."""
+def draw(maps: Sequence[Priced], columns: int, title: str, out: Path) -> None:
+    """Write maps as an image, so many in a row."""
     pauses = np.geomspace(1e-4, 100, POINTS)
     contexts = np.geomspace(min(one.block_size for one in maps), LONGEST, POINTS)
-    rows = len(maps) // 2
+    rows = len(maps) // columns
+    size = (5 * columns, 4.2 * rows)
     figure, panels = plt.subplots(
-        rows, 2, figsize=(10, 4.2 * rows), sharex=True, sharey=True, layout="constrained"
+        rows, columns, figsize=size, sharex=True, sharey=True, squeeze=False, layout="constrained"
     )
     axes = panels.ravel()
     for axis, one in zip(axes, maps, strict=True):
         grid = np.array([[cheapest(one, p, int(c)) for p in pauses] for c in contexts])
         axis.pcolormesh(pauses, contexts, grid, cmap=ListedColormap(COLOURS), vmin=0, vmax=2)
         axis.set(xscale="log", yscale="log", title=one.title)
-    for axis in axes[-2:]:
+    for axis in axes[-columns:]:
         axis.set_xlabel("pause [s]")
-    for axis in axes[::2]:
+    for axis in axes[::columns]:
         axis.set_ylabel("context [tokens]")
     patches = [Patch(color=c, label=n) for c, n in zip(COLOURS, NAMES, strict=True)]
     axes[-1].legend(handles=patches, loc="lower right")
@@ -127,6 +129,13 @@ def simulated(name: str, link: bool) -> Priced:
     return Priced(title, machine.cost, machine.block_tokens, groups, link)
 
 
+def first_pauses(priced: Priced, contexts: Sequence[int]) -> list[str]:
+    """Return for each context the shortest pause at which preserving is not the cheapest."""
+    pauses = [float(pause) for pause in np.geomspace(1e-4, 100, 241)]
+    found = [next((p for p in pauses if cheapest(priced, p, one)), np.inf) for one in contexts]
+    return [f"{pause:.2g} s" for pause in found]
+
+
 def main() -> None:
     """Parse the command line and draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -134,17 +143,19 @@ def main() -> None:
     chosen.add_argument(
         "calibration", type=Path, nargs="?", help="a file that `caesura calibrate` wrote"
     )
-    chosen.add_argument("--machines", nargs=2, help="two simulated machines")
+    chosen.add_argument("--machines", nargs="+", help="simulated machines")
     parser.add_argument("--out", type=Path, help="default: the image in docs/images")
     args = parser.parse_args()
     if args.machines:
         maps = [simulated(name, link) for link in (True, False) for name in args.machines]
+        for one in maps:
+            print(one.title, first_pauses(one, CONTEXTS), sep=": ")
         title = "the handling that wastes least, by the cost models of simulated machines"
-        draw(maps, title, args.out or IMAGES / "break-even-layered.png")
+        draw(maps, len(args.machines), title, args.out or IMAGES / "break-even-layered.png")
         return
     found = Calibration.load(args.calibration)
     title = f"the handling that wastes least: {found.model}, {found.dtype}, {found.device}"
-    draw(calibrated(found), title, args.out or IMAGES / "break-even.png")
+    draw(calibrated(found), 2, title, args.out or IMAGES / "break-even.png")
 
 
 if __name__ == "__main__":
