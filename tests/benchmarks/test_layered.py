@@ -1,27 +1,33 @@
-"""The table of pauses on models whose layers differ: each policy beside stock with offloading."""
+"""The table of pauses on models whose layers differ: the default beside stock with offloading."""
 
 from types import SimpleNamespace
 from typing import Any
 
-from benchmarks.dominance.cases import STOCK
 from benchmarks.layered import CASES, POLICIES, rows, table
 from caesura.simulator.latency.machines import make_machine
 
 
-def made(policy: str, rate: float, latency: float) -> Any:
+def made(policy: str, rate: float, seed: int, latency: float) -> Any:
     figures = SimpleNamespace(
         latency_mean=latency, latency_p99=2 * latency, ttft_mean=0.5, recompute_share=0.25
     )
-    cell = SimpleNamespace(rate=rate, policy=SimpleNamespace(name=policy))
+    cell = SimpleNamespace(rate=rate, seed=seed, policy=SimpleNamespace(name=policy))
     return SimpleNamespace(cell=cell, figures=figures)
 
 
-def test_each_policy_stands_beside_stock_with_offloading_and_the_least_is_marked() -> None:
-    runs = [made(name, 0.5, 10.0 + index) for index, name in enumerate(POLICIES)]
-    lines = rows(CASES[0], [1.0], [0.5], runs)
-    assert len(lines) == len(POLICIES)
-    assert "| `fcfs` | **10** | 20 | 0.5 | 25.0% | 0.71 |" in lines[0]
-    assert f"| `{STOCK}` | 14 | 28 | 0.5 | 25.0% | 1.00 |" in lines[-1]
+def test_a_row_has_the_means_of_both_and_a_ratio_for_each_seed() -> None:
+    case = CASES[0]
+    seconds = {POLICIES[0]: (6.0, 12.0), POLICIES[1]: (8.0, 10.0)}
+    runs = [
+        made(name, rate, seed, latency)
+        for rate in case.rates
+        for name in POLICIES
+        for seed, latency in zip(case.seeds, seconds[name], strict=True)
+    ]
+    lines = rows(case, runs)
+    assert len(lines) == len(case.rates)
+    cells = "| 9 / 9 | 0.75, 1.20 | 18 / 18 | 0.5 / 0.5 | 25.0 / 25.0 |"
+    assert lines[0] == f"| {case.name} | {case.rates[0]} {cells}"
     head, rule, *others = table(lines).splitlines()
     assert head.count("|") == rule.count("|") == others[0].count("|")
 
