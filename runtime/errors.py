@@ -4,6 +4,7 @@
     ├── UsageError          the caller's mistake; the message says how to fix it
     ├── ContextOverflow     the conversation no longer fits the model's context window
     ├── LimitReached        a run hit one of its own limits (turns, tokens, seconds)
+    ├── InvalidOutput       the model's answers did not fit the agent's output type
     ├── EngineFailed        the engine died or refused to start
     └── RequestFailed       the engine lives, and ended one request before its turn did
         └── RequestAborted  whoever runs the engine aborted it, for example by a pause
@@ -27,6 +28,7 @@ __all__ = [
     "CaesuraError",
     "ContextOverflow",
     "EngineFailed",
+    "InvalidOutput",
     "LimitReached",
     "RequestAborted",
     "RequestFailed",
@@ -41,6 +43,14 @@ class LimitReached(CaesuraError):
     def __init__(self, limit: str, message: str) -> None:
         super().__init__(message)
         self.limit = limit
+
+
+class InvalidOutput(CaesuraError):
+    """No answer of a run fitted the agent's output type; `text` is what the model wrote last."""
+
+    def __init__(self, message: str, text: str) -> None:
+        super().__init__(message)
+        self.text = text
 
 
 @contextmanager

@@ -4,7 +4,9 @@ A run is a sequence of model turns and tool calls, and its last event is `RunEnd
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Generic, Literal
+
+from typing_extensions import TypeVar
 
 from caesura.intercept.calls.events import (
     ArgumentsDelta,
@@ -24,6 +26,8 @@ __all__ = [
     "CallFinished",
     "CallMalformed",
     "CallStarted",
+    "OutputRefused",
+    "OutputWritten",
     "ReasoningDelta",
     "ResumeReport",
     "RunEnded",
@@ -95,4 +99,33 @@ class RunEnded:
     calls: tuple[ToolCall, ...] = field(default=())
 
 
-RunEvent = Event | ToolReported | ToolReturned | RunEnded
+T = TypeVar("T", covariant=True, default=str)
+"""The type of an agent's output; an agent without one answers with a text."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputWritten(Generic[T]):
+    """The output of an agent with a type, as far as the model has written it.
+
+    `value` is the JSON so far, in which the last text may be cut, and `output` what is valid of
+    it. `output` is None while what a type requires is missing, and for a function up to the end.
+    The last such event of a run is `complete`, and has the validated output.
+    """
+
+    value: Any
+    output: T | None
+    complete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRefused:
+    """An answer's `text` did not fit the type, the `reason` was told to the model, which retries.
+
+    The drafts of this answer are void.
+    """
+
+    text: str
+    reason: str
+
+
+RunEvent = Event | ToolReported | ToolReturned | OutputWritten[Any] | OutputRefused | RunEnded

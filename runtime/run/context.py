@@ -13,7 +13,7 @@ from caesura.intercept.pause_hints import PauseHint
 from caesura.runtime.engine import Engine, EngineSession
 from caesura.runtime.errors import EngineFailed
 from caesura.runtime.events import RunEvent, ToolReturned
-from caesura.runtime.run.limits import Limits
+from caesura.runtime.run.limits import Budget, Limits
 from caesura.runtime.run.media import NO_PICTURES, Pictures
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.tools.context import CallWatch, ToolRun
@@ -108,6 +108,8 @@ class RunContext:
     client_tools: frozenset[str] = frozenset()
     """The names of the tools whose calls end the run, since the client runs them."""
     limits: Limits = field(default_factory=Limits)
+    budget: Budget | None = None
+    """What is left of the limits, where several runs share them."""
     sampling: Sampling | None = None
     """Replaces the session's for every turn, unless it is None."""
     pausing: bool = True

@@ -49,7 +49,7 @@ async def run(
 
     Raises `LimitReached` after cancelling the tools, and the engine's errors.
     """
-    budget = Budget(context.limits, clock)
+    budget = context.budget or Budget(context.limits, clock)
     usage = UsageCount()
     order = deque(context.results_first)
     observer, sampling = context.observer, context.sampling

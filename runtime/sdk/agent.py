@@ -6,14 +6,15 @@ Its tools are functions, built-in tools, and sources that start on demand.
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack, cast, overload
 
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
-from caesura.runtime.events import RunEvent
+from caesura.runtime.events import OutputWritten, RunEvent, T
 from caesura.runtime.launch import refuse_url
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits, configured_limits
@@ -32,16 +33,32 @@ from caesura.tools.services import SetupError
 from caesura.tools.source import ToolSource
 
 if TYPE_CHECKING:
+    from caesura.runtime.sdk.output import OutputForm
     from caesura.runtime.tracing.setup import Given
-
 
 LOG = logging.getLogger(__name__)
 DEFAULT_SAMPLING = Sampling()
+Model = str | os.PathLike[str] | Engine | None
 AnyTool = Tool | ToolSource | Callable[..., Any] | str
 """An item of an agent's list of tools."""
 
 
-class Agent(AsyncClosing):
+class AgentOptions(TypedDict, total=False):
+    """Keywords of `Agent` besides `output`."""
+
+    output_retries: int
+    config: Config | Path | str | None
+    instructions: str | None
+    name: str | None
+    sampling: Sampling
+    limits: Limits | None
+    on_question: Callback | None
+    on_approval: Callback | None
+    tracing: "Given"
+    recorder: Recorder | None
+
+
+class Agent(AsyncClosing, Generic[T]):
     """A model with tools.
 
         agent = Agent(tools=["calculator", my_function], instructions="Answer in one sentence.")
@@ -60,6 +77,14 @@ class Agent(AsyncClosing):
     `instructions` become the system message. `limits` bound each run; by default they are the
     configuration's, else `Limits()`.
 
+    `output` is what an answer must be: a type that pydantic takes, such as a model, a dataclass, a
+    TypedDict, a union, a list or a Literal, or a typed function. The engine's grammar enforces its
+    JSON schema, and the instructions tell it to the model. The model may still call tools. It is
+    told what is wrong with an answer that is not valid, or for which the function raises
+    ValueError, and tries again up to `output_retries` times within the same limits. `Answer.output`
+    is the validated value, or what the function returned. Without `output`, or with `str`, it is
+    the text.
+
     `on_question` answers the questions of `ask_user`. `on_approval` approves (True) or denies
     (False, or the reason as a text) the calls of tools that need approval. Both get the `Pending`
     item, and are async or run in a thread. They may return None to leave the item to
@@ -72,14 +97,47 @@ class Agent(AsyncClosing):
     (`caesura.runtime.recording.recorder`) gets the spans too; the caller closes it.
 
     Raises `UsageError` for an argument of another kind, an unknown name and a tool that cannot be
-    set up. Raises TypeError or ValueError for a function that cannot become a tool.
+    set up, and for an `output` without a JSON schema. Raises TypeError or ValueError for a function
+    that cannot become a tool.
     """
+
+    @overload
+    def __init__(
+        self: "Agent[str]",
+        model: Model = None,
+        tools: Iterable[AnyTool] | None = None,
+        *,
+        output: None = None,
+        **options: Unpack[AgentOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        model: Model = None,
+        tools: Iterable[AnyTool] | None = None,
+        *,
+        output: type[T] | Callable[..., Coroutine[Any, Any, T]] | Callable[..., T],
+        **options: Unpack[AgentOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "Agent[Any]",
+        model: Model = None,
+        tools: Iterable[AnyTool] | None = None,
+        *,
+        output: Any,
+        **options: Unpack[AgentOptions],
+    ) -> None: ...
 
     def __init__(
         self,
-        model: str | os.PathLike[str] | Engine | None = None,
+        model: Model = None,
         tools: Iterable[AnyTool] | None = None,
         *,
+        output: Any = None,
+        output_retries: int = 2,
         config: Config | Path | str | None = None,
         instructions: str | None = None,
         name: str | None = None,
@@ -92,6 +150,7 @@ class Agent(AsyncClosing):
     ) -> None:
         _check("sampling", sampling, Sampling, "sampling=Sampling(temperature=0.2)")
         _check("limits", limits, Limits | None, "limits=Limits(max_turns=3)")
+        form = _form_of(output, output_retries, sampling)
         self._model = _model_of(model)
         spans = tracing_of(tracing, recorder)
         self._tools = AgentTools(tools, config)
@@ -100,6 +159,9 @@ class Agent(AsyncClosing):
         people.on_question = on_question or _tell_question
         people.on_approval = on_approval or _tell_approval
         self._decides = on_approval is not None
+        if form is not None:
+            instructions = "\n\n".join(filter(None, (instructions, form.instructions)))
+            sampling = replace(sampling, text=form.text)
         self._instructions = instructions
         self._settings = SessionSettings(
             sampling=sampling,
@@ -107,6 +169,7 @@ class Agent(AsyncClosing):
             media=MediaFetcher(allow_private=services.allow_private),
             people=people,
             tracing=spans,
+            output=form,
         )
         self.name = name
 
@@ -115,19 +178,19 @@ class Agent(AsyncClosing):
         """The agent's own tools in the order given, then those of sources that have started."""
         return tuple(self._tools.registry)
 
-    async def run(self, prompt: Prompt) -> Answer:
+    async def run(self, prompt: Prompt) -> Answer[T]:
         """Return the answer to a prompt, without any history.
 
         A prompt is a text, or parts in OpenAI's form, such as a text and pictures.
 
-        Raises `LimitReached`, `ContextOverflow` and `EngineFailed`. Raises `UsageError` for a tool
-        that needs approval where there is no `on_approval`. A failing tool raises nothing: its
-        error goes to the model.
+        Raises `LimitReached`, `ContextOverflow` and `EngineFailed`, and `InvalidOutput` if no
+        answer fits the output type. Raises `UsageError` for a tool that needs approval where there
+        is no `on_approval`. A failing tool raises nothing: its error goes to the model.
         """
         async with self._session(decides=self._decides) as session:
             return await session.run(prompt)
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[RunEvent, None]:
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[RunEvent | OutputWritten[T], None]:
         """Send a prompt without any history and yield the run's events; `RunEnded` comes last.
 
         To leave the loop early, wrap the call in `contextlib.aclosing`, which cancels the run at
@@ -138,7 +201,7 @@ class Agent(AsyncClosing):
             async for event in events:
                 yield event
 
-    def run_sync(self, prompt: Prompt) -> Answer:
+    def run_sync(self, prompt: Prompt) -> Answer[T]:
         """Return the answer as `run` does, for code without an event loop.
 
         The engine keeps running between calls. Raises `UsageError` inside a running event loop,
@@ -151,8 +214,8 @@ class Agent(AsyncClosing):
         messages: Sequence[Message] = (),
         *,
         user: str | None = None,
-        parent: Session | str | None = None,
-    ) -> Session:
+        parent: Session[Any] | str | None = None,
+    ) -> Session[T]:
         """Return a new conversation, to be used in `async with`.
 
         `messages` is a history to continue, such as `answer.messages`. The agent's instructions
@@ -167,9 +230,9 @@ class Agent(AsyncClosing):
         self,
         messages: Sequence[Message] = (),
         user: str | None = None,
-        parent: Session | str | None = None,
+        parent: Session[Any] | str | None = None,
         decides: bool = True,
-    ) -> Session:
+    ) -> Session[T]:
         """Return a session; without `decides`, nobody can approve the calls of its tools."""
         history = list(messages)
         if self._instructions is not None and (not history or history[0]["role"] != "system"):
@@ -237,6 +300,21 @@ def _model_of(model: object) -> str | Engine | None:
             f"the model must be a Hugging Face id, a directory, an Engine or None, got {model!r}"
         )
     return cast(Engine, model)
+
+
+def _form_of(output: Any, retries: int, sampling: Sampling) -> "OutputForm[Any] | None":
+    """Return what answers must be, or None for texts. Raises `UsageError`."""
+    if type(retries) is not int or retries < 0:
+        raise UsageError(f"output_retries must be a whole number from 0, got {retries!r}")
+    if output is None or output is str:
+        return None
+    if sampling.text is not None:
+        raise UsageError(
+            f"sampling.text is {sampling.text.kind}, and output sets it too: give one of the two"
+        )
+    from caesura.runtime.sdk.output import OutputForm  # only typed answers need it
+
+    return OutputForm(output, retries)
 
 
 def _check(name: str, given: object, kind: Any, example: str) -> None:

@@ -1,17 +1,18 @@
 """A conversation of an agent: several runs with one history, in one engine session."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Never
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, cast
 
 from caesura.runtime.engine import Engine, EngineSession
-from caesura.runtime.errors import EngineFailed, UsageError
-from caesura.runtime.events import RunEnded, RunEvent, Usage
+from caesura.runtime.errors import EngineFailed, InvalidOutput, UsageError
+from caesura.runtime.events import OutputRefused, OutputWritten, RunEnded, RunEvent, T, Usage
 from caesura.runtime.run.context import Plan, RunContext, pauses_of
 from caesura.runtime.run.fold import RunFold, Transcript, asker_of, digest
-from caesura.runtime.run.limits import Limits, bounded
+from caesura.runtime.run.limits import Budget, Limits, bounded
 from caesura.runtime.run.loop import traced
 from caesura.runtime.run.media import (
     NO_PICTURES,
@@ -30,6 +31,7 @@ from caesura.tools.people import Pending, People, PeopleError
 from caesura.tools.registry import Registry
 
 if TYPE_CHECKING:
+    from caesura.runtime.sdk.output import OutputForm
     from caesura.runtime.tracing.tracing import Tracing
 
 
@@ -38,12 +40,13 @@ Prompt = str | Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Generic[T]):
     """The answer of a run.
 
-    `reason` is `stop`, or `length` if a token limit cut the text. `calls` holds the run's calls
-    with their results, in the model's order, including malformed calls. `messages` is the whole
-    history after the run, in OpenAI's form.
+    `output` is of the agent's output type; without one it is the text. `reason` is `stop`, or
+    `length` if a token limit cut the text. `calls` holds the run's calls with their results, in
+    the model's order, including malformed calls. `messages` is the whole history after the run, in
+    OpenAI's form.
     """
 
     text: str
@@ -51,6 +54,7 @@ class Answer:
     usage: Usage
     calls: tuple[tuple[ToolCall, ToolResult], ...]
     messages: tuple[Message, ...]
+    output: T
 
     def __str__(self) -> str:
         """Return the answer's text."""
@@ -66,6 +70,7 @@ class SessionSettings:
     """What the sessions of an agent share.
 
     `people` answer their questions and approve their calls. Without `tracing` runs have no spans.
+    Without `output` answers are texts.
     """
 
     sampling: Sampling
@@ -73,9 +78,10 @@ class SessionSettings:
     media: MediaFetcher
     people: People
     tracing: "Tracing | None"
+    output: "OutputForm[Any] | None"
 
 
-class Session(AsyncClosing):
+class Session(AsyncClosing, Generic[T]):
     """A conversation, from `Agent.session()`; close it, or use it in `async with`.
 
     A session has one run at a time. The error of a failing tool goes to the model, and the run
@@ -107,6 +113,8 @@ class Session(AsyncClosing):
         self._engine_session: EngineSession | None = None
         self._opened_on: tuple[Engine, SessionSpec]
         """Of the engine's session, once there is one."""
+        self._budget: Budget | None = None
+        """Of the run under way."""
         self._asked = 0  # how many messages began the engine session
         self._heard = False
         self._busy = False
@@ -145,47 +153,36 @@ class Session(AsyncClosing):
         """Deny a call among `pending`; the model sees `reason`. Raise `UsageError` on failure."""
         await self._settle(lambda people: people.decide(item_id, False, reason))
 
-    async def run(self, prompt: Prompt) -> Answer:
+    async def run(self, prompt: Prompt) -> Answer[T]:
         """Send a prompt and return the answer.
 
-        Raises `LimitReached`, `ContextOverflow` and `EngineFailed`. Raises `UsageError` if a run
-        is under way or the session is closed, and for media that the model does not take.
+        Raises `LimitReached`, `ContextOverflow`, `EngineFailed` and `InvalidOutput`. Raises
+        `UsageError` if a run is under way or the session is closed, and for media that the model
+        does not take.
         """
         fold: RunFold[Never] = RunFold()
-        async with aclosing(self.stream(prompt)) as events:
+        output: Any = None
+        async with aclosing(self._events(prompt, drafts=False)) as events:
             async for event in events:
                 fold.take(event)
-        if (ended := fold.ended) is not None and ended.reason != "calls":
-            calls = tuple((each.call, each.result) for each in fold.returned)
-            return Answer(ended.text, ended.reason, ended.usage, calls, self.messages)
-        raise EngineFailed("the run ended without an answer")
+                if isinstance(event, OutputWritten):
+                    output = event.output
+        if (ended := fold.ended) is None or ended.reason == "calls":
+            raise EngineFailed("the run ended without an answer")
+        calls = tuple((each.call, each.result) for each in fold.returned)
+        made = cast(T, ended.text if self._settings.output is None else output)
+        return Answer(ended.text, ended.reason, ended.usage, calls, self.messages, made)
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[RunEvent, None]:
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[RunEvent | OutputWritten[T], None]:
         """Send a prompt and yield the run's events; `RunEnded` comes last.
 
-        To leave the loop early, wrap the call in `contextlib.aclosing`, which cancels the run at
-        once. Raises the errors of `run`.
+        With an output type, `OutputWritten` tells what is written of it. To leave the loop early,
+        wrap the call in `contextlib.aclosing`, which cancels the run at once. Raises the errors
+        of `run`.
         """
-        self._claim()
-        before = len(self.messages)
-        self._heard = ended = False
-        try:
-            async with aclosing(await self._begun(prompt)) as events:
-                async for event in events:
-                    self._note(event)
-                    ended = isinstance(event, RunEnded)
-                    yield event
-        except Exception as error:
-            if self._closed:
-                raise UsageError(
-                    "this session was closed while a run was under way: await the run's end first"
-                ) from error
-            raise
-        finally:
-            try:
-                await self._leave(before, ended)
-            finally:
-                self._busy = False
+        async with aclosing(self._events(prompt, drafts=True)) as events:
+            async for event in events:
+                yield event
 
     async def aclose(self) -> None:
         """Cancel the tools and close the engine session. Idempotent.
@@ -215,6 +212,81 @@ class Session(AsyncClosing):
             )
         self._busy = True
 
+    async def _events(self, prompt: Prompt, drafts: bool) -> AsyncGenerator[RunEvent, None]:
+        """Yield a run's events; with `drafts`, the output while it is written too."""
+        self._claim()
+        self._budget = None
+        form = self._settings.output
+        try:
+            made = self._part(prompt) if form is None else self._typed(prompt, form, drafts)
+            async with aclosing(made) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self._busy = False
+
+    async def _typed(
+        self, prompt: Prompt, form: "OutputForm[Any]", drafts: bool
+    ) -> AsyncGenerator[RunEvent, None]:
+        """Yield the events of a run whose answer has a form.
+
+        The model is told what does not fit, and tries again. All tries share the run's limits.
+        """
+        from caesura.runtime.sdk.output import Drafts, Unfit, json_so_far  # needed here alone
+
+        usage = Usage()
+        for left in reversed(range(form.tries)):
+            ended, draft = None, Drafts(form) if drafts else None
+            async with aclosing(self._part(prompt)) as events:
+                async for event in events:
+                    if isinstance(event, RunEnded):
+                        ended = event
+                        continue
+                    yield event
+                    if draft is not None and (written := draft.take(event)) is not None:
+                        yield written
+            if ended is None or self._budget is None:
+                raise EngineFailed("the run ended without an answer")
+            usage += ended.usage
+            if ended.reason != "stop":
+                raise InvalidOutput(
+                    f"a token limit cut the answer behind {ended.usage.completion_tokens} tokens,"
+                    " before its output was complete: raise max_tokens, or ask for less",
+                    ended.text,
+                )
+            try:
+                output = await self._budget.wait(form.read(ended.text))
+            except Unfit as error:
+                if not left:
+                    raise InvalidOutput(
+                        f"the answer did not fit in {form.tries} tries: {error}", ended.text
+                    ) from error
+                yield OutputRefused(ended.text, str(error))
+                prompt = form.refusal(error)
+                continue
+            yield OutputWritten(json_so_far(ended.text), output, complete=True)
+            yield replace(ended, usage=usage)
+            return
+
+    async def _part(self, prompt: Prompt) -> AsyncGenerator[RunEvent, None]:
+        """Send a message and yield the events up to its answer; leave a clear history."""
+        before = len(self.messages)
+        self._heard = ended = False
+        try:
+            async with aclosing(await self._begun(prompt)) as events:
+                async for event in events:
+                    self._note(event)
+                    ended = isinstance(event, RunEnded)
+                    yield event
+        except Exception as error:
+            if self._closed:
+                raise UsageError(
+                    "this session was closed while a run was under way: await the run's end first"
+                ) from error
+            raise
+        finally:
+            await self._leave(before, ended)
+
     async def _begun(self, prompt: Prompt) -> AsyncGenerator[RunEvent, None]:
         """Begin a run, in the engine's session or in a new one, and return its events."""
         self._transcript.add({"role": "user", "content": _content(prompt)})
@@ -240,6 +312,8 @@ class Session(AsyncClosing):
         if settings.tracing is not None:
             trace = settings.tracing.run(engine.model, self._name, self.id)
         context = RunContext.of(engine, plan, self._tools, self._pictures, trace)
+        self._budget = self._budget or Budget(plan.limits, time.monotonic)
+        context = replace(context, budget=self._budget)
         # Its tools keep their resources for the session.
         self._dispatcher = context.dispatcher()
         return traced(self._engine_session, plan.messages, self._dispatcher, context)

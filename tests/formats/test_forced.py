@@ -283,6 +283,27 @@ def test_json_that_vllm_was_asked_for_takes_single_spaces() -> None:
         assert single_spaced(params) is params
 
 
+TOPS = [
+    ({"type": "array", "items": SCHEMA}, '[{"a": 1}, {"a": 2}]', '[{"b": 1}]'),
+    ({"anyOf": [SCHEMA, {"type": "integer"}]}, "7", '"b"'),
+    ({"type": "string", "enum": ["x", "y"]}, '"x"', '"z"'),
+    ({"type": "boolean"}, "true", "1"),
+]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_an_answer_beside_tools_may_be_any_json(name: str) -> None:
+    """Nothing needs to be wrapped in an object, and the list is read as text."""
+    for schema, fits, other in TOPS:
+        rules = grammar(name, Sampling(text=TextFormat("json_schema", schema)))
+        assert allows(rules, answer(name, fits))
+        assert not allows(rules, answer(name, other))
+        assert allows(rules, turn(name, call(name, "weather", ARGUMENTS)))
+        model = stand_in(name)
+        outcome = decode(model, model.by_bytes(answer(name, fits)), TOOLS)
+        assert (outcome.calls, outcome.verdict is Verdict.CALL) == ([], False)
+
+
 @pytest.mark.parametrize(("compact", "most"), [(True, 1), (False, 8)])
 def test_white_space_in_the_json_of_an_answer_is_bounded(compact: bool, most: int) -> None:
     model = stand_in("hermes")

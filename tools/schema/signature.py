@@ -207,10 +207,12 @@ def _model(
     try:
         return create_model("Arguments", __config__=ConfigDict(extra="forbid"), **fields)
     except PydanticUserError as error:
-        raise TypeError(f"{where}: {_first_line(error)}") from error
+        raise TypeError(f"{where}: {first_line(error)}") from error
 
 
-class _Generator(GenerateJsonSchema):
+class SchemaGenerator(GenerateJsonSchema):
+    """Makes JSON schemas without warnings about defaults."""
+
     def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
         """Ignore defaults that JSON cannot represent: the function keeps them itself."""
         if kind != "non-serializable-default":
@@ -220,10 +222,10 @@ class _Generator(GenerateJsonSchema):
 def _json_schema(model: type[BaseModel], function: Callable[..., Any]) -> dict[str, Any]:
     try:
         schema: dict[str, Any] = compact(
-            model.model_json_schema(by_alias=True, schema_generator=_Generator)
+            model.model_json_schema(by_alias=True, schema_generator=SchemaGenerator)
         )
     except PydanticUserError as error:
-        raise TypeError(f"{function.__qualname__}: {_first_line(error)}") from error
+        raise TypeError(f"{function.__qualname__}: {first_line(error)}") from error
     properties = schema.get("properties", {})
     for name, text in argument_descriptions(function).items():
         if name in properties:
@@ -250,5 +252,6 @@ def _validator(model: type[BaseModel], parameters: list[inspect.Parameter]) -> V
     return validate
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message."""
     return str(error).strip().splitlines()[0]
