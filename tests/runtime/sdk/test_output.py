@@ -368,7 +368,8 @@ def test_two_formats_and_odd_retries_are_refused() -> None:
     text = TextFormat("json_object")
     with pytest.raises(UsageError, match=r"sampling.text is json_object, and output sets"):
         Agent(ScriptedEngine(), output=int, sampling=Sampling(text=text))
-    for retries in (-1, 1.5, "2", True):
+    odd: list[Any] = [-1, 1.5, "2", True]
+    for retries in odd:
         with pytest.raises(UsageError, match="output_retries must be a whole number"):
             Agent(ScriptedEngine(), output=int, output_retries=retries)
 

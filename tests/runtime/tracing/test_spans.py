@@ -356,7 +356,7 @@ async def test_a_span_that_is_not_sampled_costs_no_content(
 
 def test_what_is_no_tracing_is_refused() -> None:
     with pytest.raises(UsageError, match="tracing must be a TracerProvider"):
-        Agent(ScriptedEngine([]), tracing="yes")  # type: ignore[arg-type]
+        Agent(ScriptedEngine([]), tracing="yes")  # type: ignore[call-overload]
 
 
 async def test_off_leaves_calls_alone(monkeypatch: pytest.MonkeyPatch) -> None:
