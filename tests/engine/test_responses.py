@@ -20,6 +20,8 @@ from caesura.tools.people import People, with_approval
 
 pytestmark = pytest.mark.engine
 
+BLOCK = 16
+"""The tokens of a block of the KV cache."""
 DOCS = Path(__file__).parent.parent.parent / "docs" / "responses.md"
 MCP: Any = {"type": "mcp", "server_label": "caesura", "allowed_tools": ["calculator"]}
 
@@ -75,6 +77,39 @@ async def test_a_follow_up_finds_the_prefix_of_its_response(
     )
     assert first.usage is not None and second.usage is not None
     assert second.usage.input_tokens_details.cached_tokens >= first.usage.input_tokens // 2
+
+
+async def test_a_compaction_computes_its_instruction_alone(
+    engine: VllmEngine, client: openai.AsyncOpenAI, settled: Any
+) -> None:
+    tool: Any = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+    asked: Any = {"model": engine.model, "instructions": "Be brief.", "tools": [tool]}
+    told = "Tell me of the sea and of the rivers that flow into it. "
+    first = await client.responses.create(input=told * 30, max_output_tokens=64, **asked)
+    assert first.usage is not None and first.usage.input_tokens > 400
+    context = first.usage.total_tokens
+    for way in ("trigger", "compact", "named"):
+        if way == "trigger":  # as Codex asks for it
+            given: Any = [{"role": "user", "content": told * 30}, *first.output]
+            trigger = {"type": "compaction_trigger"}
+            made: Any = await client.responses.create(
+                input=[*given, trigger], store=False, max_output_tokens=32, **asked
+            )
+        elif way == "compact":
+            made = await client.responses.compact(
+                input=given,
+                extra_body={"tools": [tool]},
+                **{name: asked[name] for name in ("model", "instructions")},
+            )
+        else:
+            made = await client.responses.compact(model=engine.model, previous_response_id=first.id)
+        assert made.output[-1].type == "compaction"
+        usage = made.usage
+        computed = usage.input_tokens - usage.input_tokens_details.cached_tokens
+        print(way, usage.input_tokens, "tokens in the prompt,", computed, "computed")
+        new = usage.input_tokens - context
+        assert 0 < new < 100
+        assert computed <= new + 2 * BLOCK
 
 
 async def test_a_paused_call_waits_for_its_approval(engine: VllmEngine, settled: Any) -> None:
