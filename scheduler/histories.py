@@ -98,11 +98,11 @@ class _Reading:
     digests: bytes = b""
     prints: bytes = b""
     reasoning: tuple[bytes | None, ...] = ()
-    spelled: tuple[str, ...] = ()
-    """The ids of calls and of what results answer, as they came."""
-    references: tuple[int | str, ...] = ()
-    """What results answer: the number of the latest call of their id, or an id of no call."""
-    numbers: Mapping[str, int] = field(default_factory=dict)
+    spelled: bytes = b""
+    """Digest of the ids of calls and of what results answer, as they came."""
+    references: bytes = b""
+    """Digest of what results answer: the latest call of their id by number, or an id of no call."""
+    numbers: dict[str, int] = field(default_factory=dict)
     calls: int = 0
 
     def copy(self) -> "_Reading":
@@ -136,10 +136,10 @@ class Histories:
         calls = [str(call.get("id")) for call in messages[-1].get("tool_calls") or ()]
         named = _digest(calls) if calls else reading.digests[-DIGEST_BYTES:]
         return History(
-            key=_hash(begin + reading.digests + _digest(shape)),
+            key=_hash(begin + reading.digests + shape),
             mark=_hash(_digest(spec.owner) + named),
             before=before,
-            ids=_digest(reading.spelled),
+            ids=reading.spelled,
             reasoning=reading.reasoning,
             context=context,
             prints=reading.prints,
@@ -197,9 +197,7 @@ class Histories:
     def _read(self, reading: _Reading, messages: Sequence[Message], tools: _Tools) -> None:
         """Add what messages tell to what was told before them."""
         digests, prints, reasoning = [], [], []
-        spelled: list[str] = []
-        references: list[int | str] = []
-        numbers = dict(reading.numbers)
+        numbers = reading.numbers
         for message in messages:
             told, thought = self._told(message, tools)
             written = [json.dumps(told[name], default=str).encode() for name in FIELDS]
@@ -207,18 +205,17 @@ class Histories:
             prints += [crc32(each).to_bytes(PRINT_BYTES) for each in written]
             reasoning.append(thought)
             for call in message.get("tool_calls") or ():
-                spelled.append(str(call.get("id")))
-                numbers[spelled[-1]] = reading.calls
+                name = str(call.get("id"))
+                reading.spelled = _hash(reading.spelled + _digest(name))
+                numbers[name] = reading.calls
                 reading.calls += 1
             if message.get("tool_call_id"):
-                spelled.append(str(message["tool_call_id"]))
-                references.append(numbers.get(spelled[-1], spelled[-1]))
+                name = str(message["tool_call_id"])
+                reading.spelled = _hash(reading.spelled + _digest(name))
+                reading.references = _hash(reading.references + _digest(numbers.get(name, name)))
         reading.digests += b"".join(digests)
         reading.prints += b"".join(prints)
         reading.reasoning += tuple(reasoning)
-        reading.spelled += tuple(spelled)
-        reading.references += tuple(references)
-        reading.numbers = numbers
 
     def _told(self, message: Message, tools: _Tools) -> tuple[dict[str, Any], bytes | None]:
         """Return the `FIELDS` of a message, of which empty ones are missing, and its reasoning."""
