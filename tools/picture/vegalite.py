@@ -7,7 +7,7 @@ its rows. A default look is added too: size, padding, fonts and colours.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 from caesura.tools.picture.markup import DrawingError
@@ -87,7 +87,8 @@ TYPES = ("quantitative", "temporal", "ordinal", "nominal", "geojson")
 _DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}.*)?)?")
 _PATH = re.compile(r"[.\[\]\\'\"]")
 _DERIVED = ("aggregate", "bin", "timeUnit")
-_IN_ORDER_OF_ROWS = ("x", "y", "color")
+_IN_ORDER_OF_ROWS = ("x", "y", "color", "fill", "stroke", "shape", "strokeDash")
+"""Channels whose names come in the order of the rows; legends of one field are one if all do."""
 _LABEL_PIXELS = 560
 _CHARACTER_PIXELS = 7.5
 _MAX_NAMED = 12
@@ -117,28 +118,33 @@ class _Filling:
         self._strict = strict
         self._single = single
 
-    def part(self, part: Any, mark: str = "") -> Any:
-        """Return a view, or a container of views, with its encodings filled in."""
+    def part(self, part: Any, mark: str = "", typed: Collection[str] = ()) -> Any:
+        """Return a view, or a container of views, with its encodings filled in.
+
+        `typed` are the channels whose types the views around it give.
+        """
         if isinstance(part, list):
-            return [self.part(each, mark) for each in part]
+            return [self.part(each, mark, typed) for each in part]
         if not isinstance(part, dict):
             return part
         mark = _mark(part) or mark
+        channels = part.get("encoding")
+        if isinstance(channels, dict):
+            typed = {*typed, *(name for name, each in channels.items() if _has_type(each))}
         filled = {
-            name: self.part(each, mark) if name not in ("data", "datasets", "config") else each
+            name: each if name in ("data", "datasets", "config") else self.part(each, mark, typed)
             for name, each in part.items()
         }
-        channels = filled.get("encoding")
         if isinstance(channels, dict):
             filled["encoding"] = {
-                name: [self._channel(name, one, mark) for one in each]
+                name: [self._channel(name, one, mark, typed) for one in each]
                 if isinstance(each, list)
-                else self._channel(name, each, mark)
-                for name, each in channels.items()
+                else self._channel(name, each, mark, typed)
+                for name, each in filled["encoding"].items()
             }
         return filled
 
-    def _channel(self, name: str, definition: Any, mark: str) -> Any:
+    def _channel(self, name: str, definition: Any, mark: str, typed: Collection[str]) -> Any:
         if isinstance(definition, str):
             definition = {"field": definition}
         if not isinstance(definition, dict) or not isinstance(definition.get("field"), str):
@@ -146,7 +152,8 @@ class _Filling:
         field = definition["field"]
         self._check(field)
         given = definition.get("type")
-        if given not in TYPES and not any(definition.get(each) for each in _DERIVED):
+        known = given in TYPES or name in typed
+        if not known and not any(definition.get(each) for each in _DERIVED):
             kind = self._kinds.get(field, "quantitative" if name == "y" else "nominal")
             if mark == "bar" and name == "x" and kind == "quantitative":
                 kind = "ordinal"  # a bar over a number, such as a year, needs a discrete scale
@@ -176,6 +183,10 @@ class _Filling:
         names = {str(row.get(field)) for row in self._rows}
         pixels = len(names) * (max(map(len, names)) + 2) * _CHARACTER_PIXELS
         return 0 if pixels <= _LABEL_PIXELS else -45
+
+
+def _has_type(definition: Any) -> bool:
+    return isinstance(definition, dict) and definition.get("type") in TYPES
 
 
 def _default(mark: str, kinds: Mapping[str, str]) -> dict[str, Any]:

@@ -70,6 +70,25 @@ def test_what_is_refused(spec, told):
         prepared(spec, 100)
 
 
+def test_a_layer_keeps_the_type_that_the_views_around_it_give():
+    rows = {"values": [{"year": "2001-01", "n": 3}, {"year": "2002-01", "n": 5}]}
+    around = {"x": {"type": "ordinal"}, "y": {"type": "quantitative"}}
+    layer = [{"mark": "line", "encoding": {"x": {"field": "year"}, "y": {"field": "n"}}}]
+    inner = prepared({"data": rows, "encoding": around, "layer": layer}, 9)["layer"][0]["encoding"]
+    assert inner == {"x": {"field": "year"}, "y": {"field": "n"}}
+    bare = prepared({"data": rows, "layer": layer}, 9)["layer"][0]["encoding"]
+    assert (bare["x"]["type"], bare["y"]["type"]) == ("temporal", "quantitative")
+
+
+def test_a_column_in_colours_and_shapes_has_one_legend():
+    channels = {
+        "x": {"field": "sales", "type": "quantitative"},
+        **{name: {"field": "month", "type": "nominal"} for name in ("color", "shape")},
+    }
+    drawn = vl_convert.vegalite_to_svg(ready(mark="point", encoding=channels))
+    assert drawn.count('aria-roledescription="legend"') == 1
+
+
 def test_rows_of_all_views_are_counted_together():
     views = [{"data": [1] * 60, "mark": "bar"}, {"data": [1] * 60, "mark": "bar"}]
     with pytest.raises(DrawingError, match="more than 100 rows"):
