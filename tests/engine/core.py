@@ -31,6 +31,7 @@ from vllm.sampling_params import StructuredOutputsParams
 from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor import Executor
+from vllm.v1.outputs import LogprobsLists
 
 from caesura.intercept.calls.watch import WatchPlan
 from caesura.runtime.launch import BUNDLED_MODEL
@@ -93,6 +94,13 @@ def streams_of_cpu() -> Iterator[None]:
         yield
 
 
+def _scores(found: LogprobsLists | None) -> Iterator[dict[int, float]]:
+    """Yield the log probabilities of the best tokens, place by place."""
+    if found is not None:
+        for tokens, scores in zip(found.logprob_token_ids, found.logprobs, strict=True):
+            yield dict(zip(tokens.tolist(), scores.tolist(), strict=True))
+
+
 class Core:
     """An engine core, stepped by hand."""
 
@@ -136,6 +144,8 @@ class Core:
         self._ours = None if parts is None else parts.engine
         self.said: dict[str, list[int]] = {}
         self.reports: dict[str, dict[str, Any]] = {}
+        self.scores: dict[str, list[dict[int, float]]] = {}
+        """For each token of a request with `logprobs`, the log probabilities of the best ones."""
         self.allowed_losses = 0
         """Blocks that a test has taken out of the pool."""
         self.confirmed_drafts = 0
@@ -169,10 +179,12 @@ class Core:
         resumable: bool = False,
         features: Sequence[MultiModalFeatureSpec] = (),
         structured_outputs: StructuredOutputsParams | None = None,
+        logprobs: int | None = None,
     ) -> None:
         """Add a request, or a session's next chunk; a session pauses at a token of `stop`.
 
-        `features` are the pictures whose placeholders are among the tokens.
+        `features` are the pictures whose placeholders are among the tokens. With `logprobs`,
+        `scores` tells the log probabilities of so many tokens at each place.
         """
         stops = [stop] if isinstance(stop, int) else list(stop or ())
         plan = WatchPlan(("hermes",), turn="holding" if stops else "fresh")
@@ -183,6 +195,7 @@ class Core:
             stop_token_ids=stops or None,
             extra_args={WATCH_KEY: plan.to_wire()} if resumable else None,
             structured_outputs=structured_outputs,
+            logprobs=logprobs,
         )
         params.update_from_generation_config({}, None)
         request = EngineCoreRequest(
@@ -198,6 +211,7 @@ class Core:
             resumable=resumable,
         )
         self.said[request_id] = []
+        self.scores[request_id] = []
         self.reports.pop(request_id, None)
         self._core.add_request(*self._core.preprocess_add_request(request))
 
@@ -210,6 +224,7 @@ class Core:
             for of_client in (outputs or {}).values():
                 for output in of_client.outputs:
                     self.said[output.request_id].extend(output.new_token_ids)
+                    self.scores[output.request_id].extend(_scores(output.new_logprobs))
                     self.confirmed_drafts += max(0, len(output.new_token_ids) - 1)
                     if output.finish_reason is not None:
                         waiting.discard(output.request_id)
@@ -235,7 +250,7 @@ class Core:
         self, tokens: Sequence[int], count: int, features: Sequence[MultiModalFeatureSpec] = ()
     ) -> list[int]:
         """What the model says after these tokens, computed from scratch and without drafts."""
-        self.scheduler.reset_prefix_cache()
+        self.scheduler.reset_prefix_cache(reset_connector=self.swaps)
         request_id = f"plain-{uuid.uuid4().hex}"
         foretold, self._foretold = self._foretold, {}
         self.add(request_id, tokens, count, features=features)
@@ -247,6 +262,11 @@ class Core:
         """Give up all blocks of a paused request."""
         parts = self.scheduler.parts
         parts.manager.drop(parts.manager.paused_kvs[request_id], parts.clock(), "reset")
+
+    @property
+    def swaps(self) -> bool:
+        """Whether there is a connector, which may hold copies of KV."""
+        return self.config.kv_transfer_config is not None
 
     def close(self) -> None:
         self._core.shutdown()

@@ -46,7 +46,7 @@ DELTA_NET: dict[str, Any] = {
 }
 EXPERTS: dict[str, Any] = {
     "num_experts": 4,
-    "num_experts_per_tok": 2,
+    "num_experts_per_tok": 4,  # all: in bfloat16 a near tie between experts would change a token
     "moe_intermediate_size": 64,
     "shared_expert_intermediate_size": 64,
 }
@@ -278,13 +278,14 @@ def _cells(family: Family) -> list[str]:
     texts = [(TEMPLATES / f"{name}.jinja").read_text() for name in family.templates]
     formats = dict.fromkeys(f"`{name}`" for text in texts for name in detect(text))
     kept = "yes; not with drafts" if family.recurrent else "yes"
+    by_block = "by block, with prefix caching"
     told = [
         kept,
-        "by block" if family.alone else "all at once",
-        "by block"
+        by_block if family.alone else "all at once",
+        by_block
         if family.alone
         else ("all at once" if not family.recurrent else "all at once; not with drafts"),
-        kept,
+        "yes, with prefix caching" if family.alone else kept,
         "sync and async",
     ]
     if family.refused:

@@ -13,16 +13,14 @@ import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.progress import track
 from tokenizers import Tokenizer
 from vllm.sampling_params import StructuredOutputsParams
-from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 
 from caesura.runtime.launch import BUNDLED_MODEL
-from caesura.scheduler.vllm import CaesuraAsyncScheduler
 
+from .alike import AsyncChunkRecorder, StockChunkRecorder
 from .core import Core, streams_of_cpu
 from .families import FAMILIES, VOCABULARY, model_of
 
@@ -33,29 +31,6 @@ COLUMNS = ("family", "block", "new", "Caesura", "stock vLLM")
 CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
 STOP = Tokenizer.from_file(str(Path(BUNDLED_MODEL, "tokenizer.json"))).token_to_id("<|im_end|>")
 PROMPT, RESULT, TURNS = 1500, 60, 3
-
-
-class Starts:
-    """A part of a scheduler: it notes how many tokens have KV before a request's first step."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.starts: dict[str, int] = {}
-
-    def schedule(self, *args: Any, **options: Any) -> Any:
-        output = super().schedule(*args, **options)  # type: ignore[misc]
-        requests: Any = self.requests  # type: ignore[attr-defined]
-        for request_id, count in output.num_scheduled_tokens.items():
-            self.starts.setdefault(request_id, requests[request_id].num_computed_tokens - count)
-        return output
-
-
-class OurStarts(Starts, CaesuraAsyncScheduler):
-    """Our scheduler, which notes them."""
-
-
-class StockStarts(Starts, AsyncScheduler):
-    """Stock vLLM's, which notes them."""
 
 
 def forced(text: str) -> StructuredOutputsParams:
@@ -98,8 +73,8 @@ def computed(name: str, scheduler: type) -> tuple[str, str]:
 
 def row(name: str) -> list[str]:
     """Return the cells of a family."""
-    block, ours = computed(name, OurStarts)
-    _, stock = computed(name, StockStarts)
+    block, ours = computed(name, AsyncChunkRecorder)
+    _, stock = computed(name, StockChunkRecorder)
     return [name, block, str(RESULT), ours, stock]
 
 
