@@ -37,6 +37,17 @@ class ServerSplicing(Protocol):
         """Return the prompt of a conversation, or None if nothing in it follows an answer."""
         ...
 
+    @property
+    def rearranges(self) -> bool:
+        """Whether there are messages that the chat template does not take as they are sent."""
+        ...
+
+    async def rearranged(
+        self, messages: Sequence[Message], spec: SessionSpec, sampling: Sampling
+    ) -> Sequence[int] | None:
+        """Return the prompt of messages that are written otherwise than they are sent, or None."""
+        ...
+
     async def remember(self, messages: Sequence[Message], spec: SessionSpec, tap: TokenTap) -> None:
         """Keep the tokens of a conversation; the last of the messages is its answer."""
         ...

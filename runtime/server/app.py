@@ -297,7 +297,8 @@ def _router(state: State, parts: ServerParts, runs: Runs, traces: Traces) -> Rou
     vllm, artifacts = parts.vllm, parts.artifacts
     delegation = Delegation(vllm, state) if vllm else None
     chat: Handler = ChatCompletions(state, runs.chats).answer
-    messages: Handler = Messages(state).answer
+    own_messages = Messages(state)
+    messages: Handler = own_messages.answer
     if vllm is not None and delegation is not None:
         spliced = _spliced(state, vllm, delegation)
         chat = Delegated(delegation, chat, chat_request.parse, spliced).answer
@@ -306,6 +307,9 @@ def _router(state: State, parts: ServerParts, runs: Runs, traces: Traces) -> Rou
     routes: list[BaseRoute] = [
         Route(CHAT, Streamed(chat), methods=["POST"], middleware=json_only),
         Route(MESSAGES, Streamed(messages), methods=["POST"], middleware=json_only),
+        Route(
+            f"{MESSAGES}/count_tokens", own_messages.count, methods=["POST"], middleware=json_only
+        ),
         *response_routes(runs.responses, state),
         *socket_routes(runs.responses),
         *conversation_routes(runs.responses),

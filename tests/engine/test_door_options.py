@@ -230,3 +230,48 @@ async def test_all_routes_render_and_limit_the_same(optioned: VllmEngine) -> Non
     async with served(optioned) as client:
         await check_routes_agree(client)
         await check_adapters_answer(client)
+
+
+REFUSING = """
+{%- for m in messages -%}
+{%- if m.role == 'system' and not loop.first -%}
+{{ raise_exception('System message must be at the beginning.') }}
+{%- endif -%}
+{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}
+{%- endfor -%}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}
+"""
+"""A template in the manner of Qwen 3.5's."""
+
+
+async def test_plain_chat_takes_what_the_template_refuses(tmp_path: Path) -> None:
+    """vLLM answers it, from tokens that hold each text; so it counts the same on all routes."""
+    template = tmp_path / "refusing.jinja"
+    template.write_text(REFUSING)
+    engine = await start_engine(
+        vllm_args=["--chat-template", str(template)], formats=["hermes"], serves=True
+    )
+    assert isinstance(engine, VllmEngine)
+    told: Any = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hello"},
+        {"role": "system", "content": "Zebras have stripes."},
+    ]
+    try:
+        async with served(engine) as client:
+            asked = {"messages": told, "max_tokens": 4, "temperature": 0}
+            plain = await client.post("/v1/chat/completions", **asked)
+            tools = {"server_tools": ["calculator"], "tool_choice": "none"}
+            ours = await client.post("/v1/chat/completions", **asked, **tools)
+            used = plain["usage"]["prompt_tokens"]
+            counted = await client.post(
+                "/v1/messages/count_tokens", messages=told[1:], system="Be brief."
+            )
+            assert used == ours["usage"]["prompt_tokens"] == counted["input_tokens"]
+            shorter = await client.post("/v1/chat/completions", **asked | {"messages": told[:2]})
+            assert shorter["usage"]["prompt_tokens"] < used
+            more = [*told, plain["choices"][0]["message"], {"role": "user", "content": "Go on."}]
+            later = await client.post("/v1/chat/completions", **asked | {"messages": more})
+            assert later["usage"]["prompt_tokens"] > used
+    finally:
+        await engine.close()

@@ -112,6 +112,25 @@ async def test_a_compaction_computes_its_instruction_alone(
         assert computed <= new + 2 * BLOCK
 
 
+async def test_a_prompt_is_filled_ahead(
+    engine: VllmEngine, client: openai.AsyncOpenAI, settled: Any
+) -> None:
+    """As Codex asks before its user has typed anything."""
+    rules = "Answer in one word, whatever the number of this rule is. " * 40
+    fields: Any = {"model": engine.model, "instructions": rules, "temperature": 0}
+    begun = await client.responses.create(
+        **fields, input="The file is long.", extra_body={"generate": False}
+    )
+    assert begun.status == "completed" and not begun.output
+    await settled()
+    answer = await client.responses.create(
+        **fields, input="Hello.", previous_response_id=begun.id, max_output_tokens=4
+    )
+    assert answer.usage is not None
+    cached = answer.usage.input_tokens_details.cached_tokens
+    assert cached > answer.usage.input_tokens - 64
+
+
 async def test_a_paused_call_waits_for_its_approval(engine: VllmEngine, settled: Any) -> None:
     people = People()
     tools = Registry([with_approval(calculator, people)])

@@ -76,12 +76,14 @@ class SplicedChat:
     async def answer(self, request: Request, given: Mapping[str, Any], send: Send) -> None:
         """Answer a request whose body holds the fields `given`. Raises `ApiError` 429.
 
-        A first turn is read behind its answer only, so that its first token waits for nothing.
+        A first turn is read behind its answer only, so that its first token waits for nothing,
+        unless the chat template may not take its messages as they are.
         """
         read = partial(self._read, given=given, sender=sender_of(request))
         body = await request.body()
-        asked = await parsed(read, body) if _follows_answer(given) else None
-        spliced = None if asked is None else await self._spliced(body, asked, given)
+        follows = _follows_answer(given)
+        asked = await parsed(read, body) if follows or self._splicing.rearranges else None
+        spliced = None if asked is None else await self._spliced(body, asked, given, follows)
         with self._splicing.tapped() as tap:
 
             async def remember(answer: Message) -> None:
@@ -119,19 +121,31 @@ class SplicedChat:
         return value is not None and value not in NEUTRAL.get(name, ())
 
     async def _spliced(
-        self, body: bytes, asked: Conversation | FollowUpReport, given: Mapping[str, Any]
+        self,
+        body: bytes,
+        asked: Conversation | FollowUpReport,
+        given: Mapping[str, Any],
+        follows: bool,
     ) -> bytes | None:
-        """Return the body with the prompt's tokens, or None to leave the request as it is."""
+        """Return the body with the prompt's tokens, or None to leave the request as it is.
+
+        The tokens continue an answer, if the conversation `follows` one that is known. Or they are
+        those of messages that vLLM's server would refuse, or lose in part.
+        """
         if isinstance(asked, FollowUpReport):
-            self._metrics.count_follow_up(asked)
+            if follows:
+                self._metrics.count_follow_up(asked)
             return None
-        found = await self._splicing.follow_up(asked.messages, asked.spec, asked.sampling)
-        if found is None:
+        told = (asked.messages, asked.spec, asked.sampling)
+        found = await self._splicing.follow_up(*told) if follows else None
+        if found is not None:
+            self._metrics.count_follow_up(found.report)
+        tokens: Sequence[int] | None = None if found is None else found.tokens
+        if tokens is None and self._splicing.rearranges:
+            tokens = await self._splicing.rearranged(*told)
+        if tokens is None:
             return None
-        self._metrics.count_follow_up(found.report)
-        if found.tokens is None:
-            return None
-        prompt = {"kv_transfer_params": {"prompt_token_ids": found.tokens}}
+        prompt = {"kv_transfer_params": {"prompt_token_ids": tokens}}
         return await parsed(lambda _: json.dumps({**given, **prompt}).encode(), body)
 
 

@@ -4,6 +4,7 @@ The choices of a request are decoded side by side: `n` sessions over one prompt.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -12,17 +13,20 @@ from typing import Protocol, TypeVar
 
 from caesura.intercept.calls.events import TurnEnded
 from caesura.runtime.engine import EngineSession
-from caesura.runtime.errors import LimitReached
+from caesura.runtime.errors import CaesuraError, LimitReached, UsageError
 from caesura.runtime.events import RunEvent, ToolReturned
 from caesura.runtime.journal.journaled_run import JournaledRun
 from caesura.runtime.run.context import Plan, RunContext
 from caesura.runtime.run.loop import traced
 from caesura.runtime.run.media import Pictures, count_pictures
+from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.key import salted
 from caesura.runtime.server.keys.sender import Sender
 from caesura.runtime.server.load.state import State
-from caesura.scheduler.messages import Message
+from caesura.scheduler.messages import Message, SessionSpec
 from caesura.tools.context import Scope, ToolRun
+
+LOG = logging.getLogger(__name__)
 
 Piece = TypeVar("Piece")
 
@@ -131,6 +135,43 @@ async def open_session(
     finally:
         # Shielded, since a second cancellation must not leave the session in the engine.
         await asyncio.shield(session.close(follow_up=answer.leaves_calls))
+
+
+LOWEST_PRIORITY = 2**31 - 1
+
+
+async def filled(state: State, plan: Plan, sender: Sender) -> None:
+    """Compute the KV cache of a prompt, so that the request that continues it finds it there.
+
+    One token is sampled and thrown away. It has the lowest priority where vLLM schedules by
+    priority. Elsewhere nothing is computed while another request is under way. A prompt that cannot
+    be computed is left to the request that continues it, which tells its client why.
+    """
+    plan = with_sender(state, plan, sender)
+    one = replace(plan.sampling, max_tokens=1, min_tokens=None, text=None, calls=None)
+    spec = replace(plan.spec, sampling=one, pausing=False)
+    try:
+        session = _opened_behind_others(state, spec)
+        if session is None:
+            return
+        try:
+            with state.gate.enter(sender):
+                messages = await state.media.inlined(plan.messages, state.engine.media_rules)
+                async with aclosing(session.turn(messages, one)) as events:
+                    async for event in events:
+                        if isinstance(event, TurnEnded):
+                            state.gate.quotas.spend(sender, event.prompt_tokens)
+        finally:
+            await asyncio.shield(session.close())
+    except (ApiError, CaesuraError) as error:
+        LOG.info("the KV cache of a prompt is not filled ahead: %s", error)
+
+
+def _opened_behind_others(state: State, spec: SessionSpec) -> EngineSession | None:
+    try:
+        return state.engine.open(replace(spec, priority=LOWEST_PRIORITY))
+    except UsageError:  # vLLM does not schedule by priority
+        return None if len(state.gate) else state.engine.open(spec)
 
 
 async def stream_pieces(

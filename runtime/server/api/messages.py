@@ -12,6 +12,7 @@ from contextlib import aclosing
 from typing import Any, Literal
 
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Send
 
 from caesura.intercept.calls.events import (
@@ -24,7 +25,13 @@ from caesura.runtime.run.context import Plan
 from caesura.runtime.run.fold import RunFold
 from caesura.runtime.server.api.chat_request import make_plan
 from caesura.runtime.server.api.decoding import open_session, stream_pieces, with_sender
-from caesura.runtime.server.api.messages_request import Block, MessagesRequest, answer_record, parse
+from caesura.runtime.server.api.messages_request import (
+    Block,
+    MessagesRequest,
+    answer_record,
+    parse,
+    parse_count,
+)
 from caesura.runtime.server.api.notes import say_once, with_notes
 from caesura.runtime.server.api.people import pending_told
 from caesura.runtime.server.http.connection import parsed, parsed_once
@@ -281,6 +288,21 @@ class Messages:
                     async for _ in events:
                         pass
             await JsonAnswer(answer.whole())(request.scope, request.receive, send)
+
+    async def count(self, request: Request) -> Response:
+        """Count the tokens of the prompt that a request would have.
+
+        Messages stand where the chat template gets them, where vLLM's server moves or refuses some.
+        """
+        state = self._state
+
+        def planned(body: bytes) -> Plan:
+            _, chat = parse_count(body)
+            return make_plan(chat, state.engine, state.tools, state.limits)
+
+        plan = await parsed(planned, await request.body())
+        messages = await state.media.inlined(plan.messages, state.engine.media_rules)
+        return JsonAnswer({"input_tokens": await state.engine.count_prompt(plan.spec, messages)})
 
     async def _planned(self, request: Request) -> tuple[MessagesRequest, Plan]:
         """Parse and check a body; raise `ApiError` if it is invalid."""

@@ -446,7 +446,7 @@ REFUSED = UNSUPPORTED | set(ChatRequest.model_fields) | {"container", "thread"}
 """Fields that change the answer and that are refused, those of chat completions among them."""
 
 
-def parse(body: bytes) -> tuple[MessagesRequest, ChatRequest]:
+def parse(body: bytes | str) -> tuple[MessagesRequest, ChatRequest]:
     """Return the request in a body, and as one of chat; raise `ApiError` naming a wrong field."""
     try:
         request = MessagesRequest.model_validate_json(body)
@@ -462,6 +462,15 @@ def parse(body: bytes) -> tuple[MessagesRequest, ChatRequest]:
         raise in_words(error) from None
     refuse_unsupported(chat)
     return request, chat
+
+
+def parse_count(body: bytes) -> tuple[MessagesRequest, ChatRequest]:
+    """Return the request in a body whose tokens are counted, which has no `max_tokens`."""
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError):
+        return parse(body)  # which says what is wrong
+    return parse(json.dumps({**given, "max_tokens": 1}) if isinstance(given, dict) else body)
 
 
 def _refuse_conflicts(request: MessagesRequest) -> None:

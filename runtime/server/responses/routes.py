@@ -57,13 +57,14 @@ class ResponseHandlers:
         A response that is not in the background is cancelled when its client leaves.
         """
         asked, items = await parsed(parse, await request.body())
-        part, run = await self._responses.create(asked, items, sender_of(request))
+        create = self._responses.create if asked.generates else self._responses.prepare
+        part, run = await create(asked, items, sender_of(request))
         note_answer(request.scope, part.id)
         try:
             if asked.stream:
                 await self._stream(request, send, part.feed)
                 return
-            if asked.background:
+            if asked.background and run is not None:
                 whole = part.answer.snapshot() | {"status": "queued"}
             else:
                 await part.feed.ended()
@@ -71,7 +72,7 @@ class ResponseHandlers:
                     raise part.feed.error
                 whole = part.answer.resource.public()
         finally:
-            if not asked.background and not part.feed.is_ended:
+            if run is not None and not asked.background and not part.feed.is_ended:
                 await asyncio.shield(self._responses.left(part, run))
         await JsonAnswer(whole)(request.scope, request.receive, send)
 

@@ -186,6 +186,12 @@ class ResponseRequest(Prompt, SamplingFields):
     service_tier: str | None = None
     stream_options: dict[str, Any] | None = None
     client_metadata: dict[str, Any] | None = None
+    generate: bool | None = None
+
+    @property
+    def generates(self) -> bool:
+        """Whether the model is to write anything; otherwise only the KV cache is filled."""
+        return self.generate is not False and not (self.prompt_cache_options or {}).get("prewarm")
 
     @property
     def who(self) -> str | None:

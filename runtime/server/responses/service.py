@@ -10,7 +10,7 @@ from dataclasses import replace
 from caesura.runtime.journal.journaled_run import JournaledRun
 from caesura.runtime.journal.record import Recorded
 from caesura.runtime.server.api.chat_request import adapter_of
-from caesura.runtime.server.api.decoding import with_sender
+from caesura.runtime.server.api.decoding import filled, with_sender
 from caesura.runtime.server.api.notes import say_once
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.keys.key import Reach
@@ -109,12 +109,16 @@ class Responses:
     ) -> tuple[Part, None]:
         """Keep a request as a response without output, so that another one can continue it.
 
+        The KV cache of its prompt is filled meanwhile, see `filled`.
+
         The parameters are those of `create`.
         """
         items, history = await self._read(request, given, sender, recent)
         plan = await self._planned(request, items, history)
         part = self._part(self._resource(request), items, history, plan, sender.tenant)
         await self.runs.end(part, "skip", plan.own)
+        named = sender.of_user(plan.run.user, part.id, plan.run.spec.origin)
+        self.runs.in_background(filled(self._state, plan.run, named))
         return part, None
 
     async def _read(

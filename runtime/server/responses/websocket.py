@@ -109,9 +109,8 @@ class _Connection:
             await self._send(_told(from_exception(error)), stream.id)
 
     async def _events(self, message: dict[str, Any], stream: "_Stream") -> None:
-        generate = message.pop("generate", None) is not False
         asked, items = await parsed(parse, json.dumps(message).encode())
-        create = self._responses.create if generate else self._responses.prepare
+        create = self._responses.create if asked.generates else self._responses.prepare
         part, run = await create(asked, items, sender_of(self._socket), self._recent)
         try:
             stream.began(part, run)

@@ -20,8 +20,8 @@ from vllm.renderers import online_renderer
 from caesura.intercept.calls.events import FollowUpReport
 from caesura.intercept.calls.formats import HARMONY, turn_format
 from caesura.scheduler.answers import FollowUp
-from caesura.scheduler.errors import UsageError
-from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.scheduler.errors import ContextOverflow, UsageError
+from caesura.scheduler.messages import Message, Sampling, SessionSpec, has_media
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.options import server_args
 from caesura.scheduler.vllm.client.tapped_llm import Tap, TappedLLM, salted, tapped
@@ -166,8 +166,10 @@ class AppSplicing:
     def __init__(self, engine: VllmEngine) -> None:
         self._completed = engine.completed
         self._language = engine.language
+        self._rendering = engine.rendering
         self._splicer = engine.rendering.splicer
         self._renderer = engine.rendering.renderer
+        self._rearranges = bool(self._renderer.roles.told)  # asks the template, at the start
         self._context_tokens = engine.context_tokens
         self._parses_reasoning = bool(engine.reasoning_parser)
 
@@ -186,6 +188,27 @@ class AppSplicing:
             # the end of an earlier answer's thinking.
             return FollowUp(FollowUpReport("rendered", "reasoning"))
         return found
+
+    @property
+    def rearranges(self) -> bool:
+        """Whether there are messages that the chat template does not take as they are sent."""
+        return self._rearranges
+
+    async def rearranged(
+        self, messages: Sequence[Message], spec: SessionSpec, sampling: Sampling
+    ) -> Sequence[int] | None:
+        """Return the prompt of messages that are written otherwise than they are sent.
+
+        The result is None for all others, and for what vLLM's server refuses in its own words.
+        """
+        if has_media(messages) or not self._renderer.roles.rearranges(messages):
+            return None
+        try:
+            tokens, _ = await self._rendering.prompt(messages, self._completed(spec), False)
+        except (UsageError, ContextOverflow):
+            return None
+        room = self._context_tokens - (sampling.max_tokens or 1)
+        return tokens if len(tokens) <= room else None
 
     @property
     def fields(self) -> Collection[str]:

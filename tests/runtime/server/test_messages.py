@@ -88,6 +88,23 @@ def put_together(events: list[dict[str, Any]]) -> dict[str, Any]:
     return message
 
 
+async def test_tokens_are_counted_where_the_messages_stand(serve_script):
+    served = await serve_script([])
+    body = {"model": served.body()["model"], "messages": [{"role": "user", "content": "Hello"}]}
+    counts = []
+    late = [{"role": "user", "content": "Hello"}, {"role": "system", "content": "Be brief."}]
+    for fields in ({}, {"messages": late}, {"max_tokens": 7}):
+        async with served.http.post("/v1/messages/count_tokens", json=body | fields) as response:
+            assert response.status == 200, await response.text()
+            counts.append((await response.json())["input_tokens"])
+    assert counts[1] > counts[0] == counts[2] > 0
+    for wrong, words in (({"messages": 7}, "messages: "), ({"thread": {}}, "thread is not")):
+        async with served.http.post("/v1/messages/count_tokens", json=body | wrong) as response:
+            error = (await response.json())["error"]
+            assert (response.status, error["type"]) == (400, "invalid_request_error")
+            assert error["message"].startswith(words)
+
+
 async def test_a_whole_answer(serve_script):
     served = await serve_script(["Hello to you."])
     status, answer = await ask(served)

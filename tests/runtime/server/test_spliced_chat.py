@@ -38,6 +38,7 @@ class Splicing:
         self.answers = Answers()
         self.histories = Histories()
         self.fields = {"messages", "tools", "echo", "documents", "return_token_ids"}
+        self.rearranges = False
         self.log: list[str] = []
         self.tap = Tap()
 
@@ -51,6 +52,12 @@ class Splicing:
         if isinstance(found, Missed):
             return FollowUp(FollowUpReport("rendered", found.why, field=found.field))
         return FollowUp(FollowUpReport("spliced", "unchanged", len(found)), [*found, 99])
+
+    async def rearranged(
+        self, messages: Sequence[Message], spec: SessionSpec, sampling: Sampling
+    ) -> Sequence[int] | None:
+        late = any(each["role"] == "system" for each in messages[1:])
+        return [5, len(messages)] if late else None
 
     async def remember(self, messages: Sequence[Message], spec: SessionSpec, tap: TokenTap) -> None:
         self.log.append("remembered")
@@ -116,6 +123,24 @@ async def test_a_follow_up_gets_the_tokens_of_the_answer(serve_script: Any, firs
     assert behind.bodies[1]["messages"] == [USER, HI, NEXT]
     metrics = await served.metrics()
     assert 'caesura_followups_total{field="",outcome="spliced",why="unchanged"} 1.0' in metrics
+
+
+async def test_messages_that_the_template_does_not_take_are_sent_as_tokens(
+    serve_script: Any,
+) -> None:
+    """vLLM's server would refuse a later system message, move it or lose it, by the template."""
+    splicing = Splicing()
+    splicing.rearranges = True
+    behind = Behind(splicing, whole(HI), whole(HI), whole(HI))
+    served = await serve_script([], vllm=VllmServer(behind, None, splicing=splicing))
+    late = {"role": "developer", "content": "Be brief."}
+    await served.chat(messages=[USER, late])
+    await served.chat(messages=[USER])
+    assert behind.bodies[0]["kv_transfer_params"] == {"prompt_token_ids": [5, 2]}
+    assert "kv_transfer_params" not in behind.bodies[1]
+    await served.chat(messages=[USER, late, HI, NEXT])
+    assert behind.bodies[2]["kv_transfer_params"] == {"prompt_token_ids": [7, 8, 9, 99]}
+    assert splicing.log == ["remembered"] * 3
 
 
 async def test_a_stream_is_remembered_before_its_last_part_is_sent(serve_script: Any) -> None:

@@ -94,6 +94,10 @@ class Roles:
             made.append(message)
         return made
 
+    def rearranges(self, messages: Sequence[Message]) -> bool:
+        """Return whether messages are written otherwise than they are."""
+        return [*map(dict, self.arranged(messages))] != [*map(dict, messages)]
+
     def _takes_up(self, before: Message, message: Message) -> bool:
         """Return whether a message has to become a part of the one before it."""
         match before.get("role"), message.get("role"):

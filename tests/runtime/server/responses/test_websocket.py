@@ -1,10 +1,13 @@
 """`/v1/responses` as a WebSocket."""
 
+import asyncio
 from typing import Any
 
 import aiohttp
 import pytest
 
+from caesura.runtime.errors import UsageError
+from caesura.runtime.server.api.decoding import LOWEST_PRIORITY
 from caesura.runtime.testing import ScriptedEngine, call, fail, say
 from tests.kit.server import MODEL
 from tests.kit.waiting import until
@@ -108,15 +111,60 @@ async def test_streams_of_one_connection_go_on_side_by_side(
     assert {event["stream_id"] for event in slow} == {"slow"}
 
 
-async def test_a_request_without_generation_only_keeps_its_input(
+async def test_a_request_without_generation_keeps_its_input_and_fills_the_cache(
     connect: Any, checked: Any
 ) -> None:
-    served, client = await connect([say("One.")])
+    served, client = await connect([say("x"), say("One.")])
     prepared = await client.ask("a", store=False, generate=False)
     checked(prepared)
     assert prepared[-1]["response"]["output"] == []
+    await until(lambda: served.engine.sessions and served.engine.open_sessions == 0)
+    (filling,) = served.engine.sessions
+    assert [m["content"] for m in filling.turns[0]] == ["a"]
+    assert filling.spec.sampling.max_tokens == 1
+    assert filling.spec.priority == LOWEST_PRIORITY
+    assert filling.spec.origin.session == prepared[-1]["response"]["id"]
     await client.ask("b", previous_response_id=prepared[-1]["response"]["id"])
-    assert [m["content"] for m in served.engine.sessions[0].turns[0]] == ["a", "b"]
+    assert [m["content"] for m in served.engine.sessions[1].turns[0]] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"generate": False}, {"prompt_cache_options": {"prewarm": True}}]
+)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_cache_is_filled_over_http_too(
+    serve_script: Any, fields: dict[str, Any], stream: bool
+) -> None:
+    served = await serve_script([say("x")])
+    body = {"model": MODEL, "input": "a", "stream": stream, **fields}
+    async with served.http.post("/v1/responses", json=body) as response:
+        text = await response.text()
+        assert response.status == 200, text
+    assert '"output":[]' in text and '"status":"completed"' in text
+    await until(lambda: served.engine.sessions and served.engine.open_sessions == 0)
+    assert [m["content"] for m in served.engine.sessions[0].turns[0]] == ["a"]
+
+
+async def test_nothing_is_filled_while_others_are_answered_without_priorities(
+    serve_script: Any, hanging: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve_script([call("hang"), say("Done.")], [hanging.tool])
+    opened = served.engine.open
+
+    def by_arrival(spec: Any, log: Any = None) -> Any:
+        if spec.priority:
+            raise UsageError("the engine schedules by fcfs")
+        return opened(spec, log)
+
+    monkeypatch.setattr(served.engine, "open", by_arrival)
+    other = asyncio.create_task(served.chat(server_tools=["hang"]))
+    await hanging.started.wait()
+    body = {"model": MODEL, "input": "a", "generate": False}
+    async with served.http.post("/v1/responses", json=body) as response:
+        assert response.status == 200
+    hanging.released.set()
+    assert (await other)[0] == 200
+    assert len(served.engine.sessions) == 1
 
 
 async def test_a_client_that_leaves_frees_its_request(
