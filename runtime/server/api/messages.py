@@ -9,7 +9,8 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, Self
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -39,6 +40,7 @@ from caesura.runtime.server.http.errors import JsonAnswer
 from caesura.runtime.server.http.exchange import note_answer
 from caesura.runtime.server.http.stream import EventStream, errors_sent, typed_event
 from caesura.runtime.server.keys.sender import sender_of
+from caesura.runtime.server.load.diagnosis import Fingerprint, Kept, miss
 from caesura.runtime.server.load.state import State
 from caesura.scheduler.messages import Message
 from caesura.tools.people import Pending
@@ -49,6 +51,43 @@ DIRECT = {"caller": {"type": "direct"}}
 """Who makes a call: the model itself, not code of its own."""
 NO_USAGE = dict.fromkeys(("cache_creation", "inference_geo", "server_tool_use", "service_tier"))
 """Required fields of Anthropic's usage that say nothing here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Compares a request's prompt with that of the message which the client has received before."""
+
+    prompt: Fingerprint
+    previous: str | None
+    """The id of that message; None for the first request."""
+    before: Kept | None
+
+    @classmethod
+    def of(cls, asked: MessagesRequest, plan: Plan, state: State, tenant: str) -> Self | None:
+        """Return the diagnosis of a request, or None if it asks for none."""
+        if asked.diagnostics is None:
+            return None
+        previous = asked.diagnostics.previous_message_id
+        before = None if previous is None else state.diagnoses.of(tenant, previous)
+        return cls(Fingerprint.of(asked.model, plan), previous, before)
+
+    def told(self, cached_tokens: int | None) -> dict[str, Any]:
+        """Return the field `diagnostics`; it is null where nothing keeps the cache from a hit.
+
+        `cached_tokens` is how many tokens of the prompt were in the cache; None until it is known.
+        """
+        if self.previous is None:
+            return {"diagnostics": None}
+        if self.before is None:
+            reason: dict[str, Any] = {"type": "previous_message_not_found"}
+        elif (found := miss(self.before, self.prompt)) is None:
+            return {"diagnostics": None}
+        elif found.change == "other":
+            reason = {"type": "unavailable"}
+        else:
+            missed = found.missed(cached_tokens)
+            reason = {"type": f"{found.change}_changed", "cache_missed_input_tokens": missed}
+        return {"diagnostics": {"cache_miss_reason": reason}}
 
 
 class Answer(RunFold[Event]):
@@ -81,6 +120,8 @@ class Answer(RunFold[Event]):
         self._open: Literal["text", "thinking"] = "text"
         self._new_paragraph = False
         self._stop_text: str | None = None
+        self.diagnosis: Diagnosis | None = None
+        """Why the prompt was not in the cache, if the client has asked for it."""
 
     def _on_text(self, event: TextDelta) -> list[Event]:
         return self._say(event.text)
@@ -181,8 +222,8 @@ class Answer(RunFold[Event]):
 
         It is as in chat completions: present only if the server ran tools or left something out.
         """
-        usage = {"usage": self._tokens() | NO_USAGE}
-        return self._head(self._blocks()) | self._end() | usage | self._own()
+        told = {"usage": self._tokens() | NO_USAGE} | self._diagnosed(self.cached_tokens)
+        return self._head(self._blocks()) | self._end() | told | self._own()
 
     def opening(self) -> Event:
         """Return the first event of a stream; no token is counted yet."""
@@ -190,7 +231,7 @@ class Answer(RunFold[Event]):
         tokens = {"input_tokens": 0, "output_tokens": 0}
         cached = dict.fromkeys(("cache_creation_input_tokens", "cache_read_input_tokens"), 0)
         usage = tokens | cached | NO_USAGE | {"output_tokens_details": None}
-        message = self._head([]) | unknown | {"usage": usage}
+        message = self._diagnosed(None) | self._head([]) | unknown | {"usage": usage}
         return {"type": "message_start", "message": message}
 
     def pending(self, item: Pending) -> Event:
@@ -201,6 +242,9 @@ class Answer(RunFold[Event]):
         """Return the events after the last piece: the end of its block, and of the message."""
         end = {"type": "message_delta", "delta": self._end(), "usage": self._tokens()}
         return [*self._end_block(), end | self._own(), {"type": "message_stop"}]
+
+    def _diagnosed(self, cached_tokens: int | None) -> dict[str, Any]:
+        return {} if self.diagnosis is None else self.diagnosis.told(cached_tokens)
 
     def _head(self, content: list[dict[str, Any]]) -> dict[str, Any]:
         head = {"id": self.id, "type": "message", "role": "assistant", "model": self._model}
@@ -278,16 +322,21 @@ class Messages:
                 thinks=thinks,
                 notes=asked.left_out(),
             )
+            answer.diagnosis = Diagnosis.of(asked, plan, state, sender.tenant)
             note_answer(request.scope, answer.id)
             async with open_session(state, plan, answer) as session:
                 decoding = stream_pieces(state, plan, session, answer, started, sender)
                 async with aclosing(decoding) as events:
                     if asked.stream:
                         await _stream(state, request, send, plan, answer, events)
-                        return
-                    async for _ in events:
-                        pass
-            await JsonAnswer(answer.whole())(request.scope, request.receive, send)
+                    else:
+                        async for _ in events:
+                            pass
+            if answer.diagnosis is not None:
+                kept = Kept(answer.diagnosis.prompt, answer.first_prompt_tokens)
+                state.diagnoses.keep(sender.tenant, answer.id, kept)
+            if not asked.stream:
+                await JsonAnswer(answer.whole())(request.scope, request.receive, send)
 
     async def count(self, request: Request) -> Response:
         """Count the tokens of the prompt that a request would have.

@@ -45,7 +45,6 @@ HARMLESS = {
     "betas",
     "billing_policy",
     "cache_control",
-    "diagnostics",
     "inference_geo",
     "service_tier",
     "speed",
@@ -324,6 +323,12 @@ class ToolChoice(Part):
         return {"tool_choice": choice, "parallel_tool_calls": False if single else None}
 
 
+class Diagnostics(Part):
+    """Asks why the prompt cache missed; the id is that of the client's previous message."""
+
+    previous_message_id: str | None = None
+
+
 class Metadata(Part):
     """Who asks."""
 
@@ -383,6 +388,7 @@ class MessagesRequest(BaseModel):
     top_p: Annotated[FiniteFloat, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1)] | None = None
     metadata: Metadata | None = None
+    diagnostics: Diagnostics | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
     context_management: ContextManagement | None = None

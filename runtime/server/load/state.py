@@ -10,6 +10,7 @@ from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.server.keys.access import Door
 from caesura.runtime.server.keys.auditing import Auditing
+from caesura.runtime.server.load.diagnosis import Diagnoses
 from caesura.runtime.server.load.gate import Gate
 from caesura.runtime.server.load.metrics import Metrics
 from caesura.runtime.server.load.options import ServerOptions
@@ -43,4 +44,6 @@ class State:
     """Whether the engine and the server take work; None where nobody supervises the engine."""
     audit: Auditing | None = None
     runs: Runs = field(default_factory=Runs)
+    diagnoses: Diagnoses = field(default_factory=Diagnoses)
+    """The prompts of recent answers, with which later ones are compared."""
     started_at: int = field(default_factory=lambda: int(time.time()))
