@@ -16,6 +16,7 @@ from caesura.runtime.server.app import ServerParts
 from caesura.runtime.server.listen import listening
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.tools import Registry, calculator
+from tests.engine.asked import ANSWER, THOUGHT, WRITTEN
 from tests.engine.templates import over
 
 pytestmark = pytest.mark.engine
@@ -120,6 +121,41 @@ async def _check_splice_of_thinking(client: Client) -> None:
     third = await client.chat({"role": "user", "content": "Hello!"}, changed, NEXT)
     assert await client.follow_ups() == {"unchanged": 1, "changed": 1}
     assert cached(third) < cached(second)
+
+
+FORMS: dict[str, Any] = {
+    "left out": {"content": ANSWER},
+    "apart": {"content": ANSWER, "reasoning": THOUGHT},
+    "apart, by the older name": {"content": ANSWER, "reasoning_content": THOUGHT},
+    "in the text": {"content": WRITTEN},
+}
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_thinking_is_told_apart_and_spliced(
+    engine: VllmEngine, settled: Any, streams: bool
+) -> None:
+    """By default, with a template that does not open the thinking in the prompt."""
+    forced: Any = {"structured_outputs": {"choice": [WRITTEN]}, "return_token_ids": True}
+    async with served(over("qwen3", engine, thinks=True)) as client:
+        if streams:
+            message = await client.streamed(QUESTION, extra_body=forced)
+        else:
+            first = await client.chat(QUESTION, extra_body=forced)
+            message = first.choices[0].message
+            assert first.usage.completion_tokens_details.reasoning_tokens > 5
+        assert (message.reasoning, message.content) == (THOUGHT, ANSWER)
+        for number, form in enumerate(FORMS.values(), 1):
+            history = [QUESTION, {"role": "assistant", **form}, NEXT]
+            second = await client.chat(*history, extra_body=forced)
+            assert await client.follow_ups() == {"unchanged": number}
+            prompt = engine.tokenizer.decode(second.prompt_token_ids)
+            assert WRITTEN in prompt
+            said = second.choices[0].message
+            assert (said.reasoning, said.content) == (THOUGHT, ANSWER)
+        other = {"role": "assistant", "content": ANSWER, "reasoning": "Something else."}
+        await client.chat(QUESTION, other, NEXT)
+        assert await client.follow_ups() == {"unchanged": len(FORMS), "changed": 1}
 
 
 async def test_requests_that_shape_the_prompt_otherwise_are_left_to_the_server(

@@ -7,6 +7,7 @@ are spliced as those of others are.
 import logging
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +20,14 @@ from vllm.renderers import online_renderer
 
 from caesura.intercept.calls.events import FollowUpReport
 from caesura.intercept.calls.formats import HARMONY, turn_format
+from caesura.intercept.calls.thinking import REGIONS
 from caesura.scheduler.answers import FollowUp
 from caesura.scheduler.errors import ContextOverflow, UsageError
 from caesura.scheduler.messages import Message, Sampling, SessionSpec, has_media
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.options import server_args
 from caesura.scheduler.vllm.client.tapped_llm import Tap, TappedLLM, salted, tapped
-from caesura.scheduler.vllm.client.tool_parsers import PARSERS, register
+from caesura.scheduler.vllm.client.tool_parsers import PARSERS, register, thinking_parser
 from caesura.scheduler.vllm.client.turns import TurnMaker
 from caesura.scheduler.vllm_server import TokenTap, VllmServer
 
@@ -59,7 +61,9 @@ async def vllm_app(engine: VllmEngine) -> AsyncIterator[FastAPI]:
     args = server_args({**_parser_options(engine), **engine.server_options})
     args.model = llm.model_config.model
     args.served_model_name = [engine.model]
-    args.structured_outputs_config = llm.vllm_config.structured_outputs_config
+    args.structured_outputs_config = copy(llm.vllm_config.structured_outputs_config)
+    if reads_thinking(engine):
+        args.structured_outputs_config.reasoning_parser = thinking_parser(engine.language.thinking)
     # Clients of Caesura's endpoint have always seen these figures.
     args.enable_prompt_tokens_details = True
     args.sse_keep_alive_interval = KEEP_ALIVE_SECONDS
@@ -143,6 +147,18 @@ def _parser_options(engine: VllmEngine) -> dict[str, Any]:
     form = turn_format(engine.language.formats)
     parser = None if form is None else PARSERS.get(form.name, form.parser)
     return {} if parser is None else {"enable_auto_tool_choice": True, "tool_call_parser": parser}
+
+
+def reads_thinking(engine: VllmEngine) -> bool:
+    """Return whether Caesura's parser of reasoning tells thinking apart in vLLM's server.
+
+    An operator's own parser wins. vLLM's server does not show the special tokens of an answer.
+    """
+    tokens = getattr(engine.tokenizer, "added_tokens_decoder", {}).values()
+    special = {each.content for each in tokens if each.special}
+    regions = {*engine.language.thinking, *(REGIONS[each] for each in engine.language.thinking)}
+    harmony = HARMONY.name in engine.language.formats
+    return bool(regions) and not (engine.reasoning_parser or harmony or special & regions)
 
 
 def parses_alone(engine: VllmEngine) -> bool:

@@ -1,10 +1,13 @@
-"""Tool parsers for vLLM's server, for formats that vLLM's own parsers read in quadratic time.
+"""Parsers for vLLM's server: of calls in some formats, and of thinking.
 
-A request with 20 kB of HTML in an argument would stop vLLM's server for half a minute.
+vLLM's own parsers read these formats in quadratic time: a request with 20 kB of HTML in an argument
+would stop vLLM's server for half a minute. Its parsers of reasoning take what a model says without
+thinking for thinking, and the end of an earlier answer's thinking for that of this one's.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, Literal
 
 from vllm.entrypoints.generate.base.protocol import (
     DeltaFunctionCall,
@@ -14,6 +17,7 @@ from vllm.entrypoints.generate.base.protocol import (
     FunctionCall,
     ToolCall,
 )
+from vllm.reasoning import ReasoningParser, ReasoningParserManager
 from vllm.tool_parsers import ToolParser, ToolParserManager
 
 from caesura.intercept.calls.events import (
@@ -25,6 +29,7 @@ from caesura.intercept.calls.events import (
     TextDelta,
 )
 from caesura.intercept.calls.formats import GLM, QWEN3_CODER, CallFormat
+from caesura.intercept.calls.thinking import REGIONS, open_at_end
 from caesura.scheduler.messages import ToolSpec
 from caesura.scheduler.vllm.client.parsing import turn_parser
 
@@ -140,6 +145,188 @@ def register() -> None:
     """Make the parsers known to vLLM. Idempotent."""
     for made in (Qwen3CoderToolParser, GlmToolParser):
         ToolParserManager.register_module(PARSERS[made.form.name], module=made)
+
+
+MAX_OPENER_TOKENS = 64
+"""The most tokens of an opener at the end of a prompt, with the spaces behind it."""
+_OPENED: ContextVar[str | None] = ContextVar("caesura_opened", default=None)
+"""The opener at the end of the request's prompt, or None while that is not known.
+
+vLLM's server tells it the first of several answers, and none whose thinking is hidden.
+"""
+_CONSTRAINED: ContextVar[bool] = ContextVar("caesura_constrained", default=False)
+"""Whether a grammar holds from the first token of the request's answer."""
+
+
+class _ThinkingParser(ReasoningParser):
+    """Tells the region of thinking apart with which an answer begins, if it does.
+
+    It begins within a region if the prompt ends with an opener. White space around thinking is
+    shown nowhere.
+    """
+
+    openers: tuple[str, ...] = ()
+
+    def __init__(self, tokenizer: Any, *args: Any, **settings: Any) -> None:
+        super().__init__(tokenizer, *args, **settings)
+        self._opener = ""
+        self._held = ""
+        self._thought = False
+        """Whether some thinking was shown."""
+        self._place: Literal["begin", "inside", "behind", "out"] = "begin"
+
+    def adjust_request(self, request: Any) -> Any:
+        """Note whether a grammar lets the model end a thought that the prompt has opened."""
+        _CONSTRAINED.set(_is_constrained(request))
+        return request
+
+    def is_reasoning_end(self, input_ids: Sequence[int]) -> bool:
+        """Return whether the answer to a prompt holds no thinking; note how it begins."""
+        opener = open_at_end(self.model_tokenizer.decode(list(input_ids[-MAX_OPENER_TOKENS:])))
+        opener = opener if opener in self.openers else ""
+        _OPENED.set(opener)
+        if opener and _CONSTRAINED.get():
+            self._place = "out"
+        elif opener:
+            self._opener, self._place = opener, "inside"
+        return self._place == "out"
+
+    def is_reasoning_end_streaming(
+        self, input_ids: Sequence[int], delta_ids: Iterable[int]
+    ) -> bool:
+        """Return whether the answer's text has begun."""
+        return self._place == "out"
+
+    def extract_content_ids(self, input_ids: list[int]) -> list[int]:
+        """Return the tokens of a piece that ends the thinking, behind the closer's."""
+        closer = self.vocab.get(REGIONS.get(self._opener, ""))
+        behind = input_ids.index(closer) + 1 if closer in input_ids else 0
+        return input_ids[behind:]
+
+    def count_reasoning_tokens(self, token_ids: Sequence[int]) -> int:
+        """Return how many of an answer's tokens are thinking; markers are none."""
+        opener, begin = self._opener or _OPENED.get(), 0
+        text = ""
+        for at, token in enumerate(token_ids):
+            text += self.model_tokenizer.decode([token])
+            if not opener:
+                opener = next((each for each in self.openers if text.lstrip() == each), "")
+                begin = at + 1 if opener else 0
+                if not opener and not self._may_open(text):
+                    return 0
+            elif REGIONS[opener] in text[-MAX_MARKER_CHARACTERS:]:
+                return self._before_closer(token_ids[begin : at + 1], REGIONS[opener])
+        return len(token_ids) - begin if opener else 0
+
+    def _before_closer(self, token_ids: Sequence[int], closer: str) -> int:
+        """Return how many tokens there are before those that end with the closer."""
+        text = ""
+        for count, token in enumerate(reversed(token_ids), 1):
+            text = self.model_tokenizer.decode([token]) + text
+            if closer in text:
+                return len(token_ids) - count
+        return 0
+
+    def extract_reasoning(self, model_output: str, request: Any) -> tuple[str | None, str | None]:
+        """Return the thinking and the text of a whole answer, each None if there is none."""
+        opener = self._opener or _OPENED.get()
+        text = model_output
+        if opener and _is_constrained(request):
+            return None, model_output
+        if opener is None:
+            opener = self._opened_before(text)
+        if not opener:
+            text = model_output.lstrip()
+            opener = next((each for each in self.openers if text.startswith(each)), "")
+            text = text.removeprefix(opener)
+        if not opener:
+            return None, model_output
+        thought, _, text = text.partition(REGIONS[opener])
+        return thought.strip() or None, text.lstrip() or None
+
+    def extract_reasoning_streaming(
+        self,
+        previous_text: str,
+        current_text: str,
+        delta_text: str,
+        previous_token_ids: Sequence[int],
+        current_token_ids: Sequence[int],
+        delta_token_ids: Sequence[int],
+    ) -> DeltaMessage | None:
+        """Return what a piece adds to the thinking, and the begin of the text behind it."""
+        self._held += delta_text
+        thought = ""
+        if self._place == "begin":
+            self._begin()
+        if self._place == "inside":
+            thought = self._think()
+        if self._place == "behind" and (text := self._held.lstrip()):
+            self._held, self._place = text, "out"
+        text = ""
+        if self._place == "out":
+            text, self._held = self._held, ""
+        if not thought and not text:
+            return None
+        return DeltaMessage(reasoning=thought or None, content=text or None)
+
+    def get_streaming_fallback_content(self, text: str, request: Any) -> str:
+        """Return what was held back at the end of an answer that may still have begun a region."""
+        return self._held if self._place == "begin" else ""
+
+    def _opened_before(self, text: str) -> str:
+        """Return the opener before a text that begins within thinking, by its first marker."""
+        first = {text.find(REGIONS[each]): each for each in self.openers if REGIONS[each] in text}
+        opener = first[min(first)] if first else ""
+        return "" if opener in text.partition(REGIONS.get(opener, "\n"))[0] else opener
+
+    def _begin(self) -> None:
+        text = self._held.lstrip()
+        self._opener = next((each for each in self.openers if text.startswith(each)), "")
+        if self._opener:
+            self._held, self._place = text.removeprefix(self._opener), "inside"
+        elif not self._may_open(text):
+            self._place = "out"
+
+    def _think(self) -> str:
+        """Return the thinking that is surely thinking, and hold what may be the closer's begin."""
+        closer = REGIONS[self._opener]
+        thought, found, behind = self._held.partition(closer)
+        if found:
+            self._held, self._place = behind, "behind"
+            thought = thought.rstrip()
+        else:
+            sizes = range(min(len(closer) - 1, len(thought)), 0, -1)
+            held = next((size for size in sizes if thought.endswith(closer[:size])), 0)
+            # White space before it may be that around the thinking.
+            kept = thought[: len(thought) - held].rstrip()
+            self._held, thought = thought[len(kept) :], kept
+        if not self._thought:
+            thought = thought.lstrip()
+        self._thought = self._thought or bool(thought)
+        return thought
+
+    def _may_open(self, text: str) -> bool:
+        """Return whether a text may be the begin of an opener."""
+        return any(each.startswith(text.lstrip()) for each in self.openers)
+
+
+MAX_MARKER_CHARACTERS = 2 * max(len(closer) for closer in REGIONS.values())
+
+
+def _is_constrained(request: Any) -> bool:
+    """Return whether a grammar holds from the first token of an answer."""
+    form = getattr(request, "response_format", None)
+    formed = form is not None and form.type != "text"
+    structured = getattr(request, "structured_outputs", None) is not None
+    return formed or structured or request.tool_choice not in (None, "none", "auto")
+
+
+def thinking_parser(openers: Sequence[str]) -> str:
+    """Make a parser of reasoning for these regions known to vLLM, and return its name."""
+    name = "_".join(["caesura_thinking", *(str(list(REGIONS).index(each)) for each in openers)])
+    made = type("ThinkingParser", (_ThinkingParser,), {"openers": tuple(openers)})
+    ReasoningParserManager.register_module(name, module=made)
+    return name
 
 
 def _spec(tool: Any) -> ToolSpec:
