@@ -147,7 +147,8 @@ def test_an_idle_engine_waits_for_the_copies_of_what_it_gives_up(
     until_paused(world, first)
     for _ in range(20):
         world.step()
-    assert world.parts.manager.planner.busy
+    planner = world.parts.manager.planner
+    assert planner is not None and planner.busy
     assert not other.delivered
     flow(world)
     step_until(world, lambda: other.finished)
