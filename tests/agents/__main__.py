@@ -7,6 +7,7 @@ templates of several models. What the model writes is forced. The outcomes are k
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -36,6 +37,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help=f"write {PAGE} from all outcomes")
     parser.add_argument("--newest", action="store_true", help="install the newest releases")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # servers and clients end with us
     if not has_namespaces():
         say(
             "this machine allows no network namespaces: clients are kept off the network by "
