@@ -43,10 +43,9 @@ def main() -> int:
             "this machine allows no network namespaces: clients are kept off the network by "
             "proxies that lead nowhere, which a client may ignore"
         )
-    versions = installed(
-        [each for each in CLIENTS if not args.client or each.folder in args.client], args.newest
-    )
+    chosen = [each for each in CLIENTS if not args.client or each.folder in args.client]
     try:
+        versions = installed(chosen, args.newest)
         for template in TEMPLATES:
             if args.template and template.name not in args.template:
                 continue

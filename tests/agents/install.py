@@ -79,15 +79,18 @@ def _python(client: Client) -> str:
 
 
 def _run(*command: str) -> str:
-    found = subprocess.run(
-        command,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
+    try:
+        found = subprocess.run(
+            command,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise Missing(f"`{' '.join(command[:3])}` took over {SECONDS} s") from None
     if found.returncode:
         said = (found.stderr or found.stdout).strip().splitlines()
         raise Missing(f"`{' '.join(command[:3])}` failed: {' '.join(said[:3])[:300]}")
