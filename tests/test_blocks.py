@@ -29,7 +29,13 @@ from caesura.tools.config.caesura_toml import Config
 from caesura.tools.config.toolset import BUILTINS
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+OTHERS = ROOT / "docs" / "agents.md"
+"""The files and commands of other programs, copied from what ran with them."""
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(set((ROOT / "docs").rglob("*.md")) - {OTHERS}),
+]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SECRETS = ("TICKETS_TOKEN", "SEARCH_KEY", "OPENAI_API_KEY")
 MODELS = ("Qwen3-8B", "caesura-tiny")

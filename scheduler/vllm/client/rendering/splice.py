@@ -44,7 +44,7 @@ class Splicer:
         self._threads = threads
         self._context_tokens = context_tokens
         self._answers = answers
-        self._histories = Histories(renderer.reads)
+        self._histories = Histories() if answers is None else Histories(renderer.reads)
 
     @property
     def enabled(self) -> bool:
