@@ -162,9 +162,9 @@ async def previous(server: Server) -> None:
     equal(second.previous_response_id, first.id)
 
 
-@check(LIBRARY, "unknown previous_response_id: NotFoundError")
+@check(LIBRARY, "unknown previous_response_id: refused")
 async def unknown_previous(server: Server) -> None:
-    with raises(openai.NotFoundError):
+    with raises(openai.APIStatusError):
         await ask(server, "And?", previous_response_id="resp_nothing")
 
 
