@@ -13,6 +13,7 @@ from tests.kit.server import MODEL
 from tests.kit.waiting import until
 
 LAST = ("response.completed", "response.incomplete", "response.failed", "error")
+HANGS = {"type": "response.create", "model": MODEL, "input": "x", "server_tools": ["hang"]}
 
 
 class Client:
@@ -172,8 +173,7 @@ async def test_a_client_that_leaves_frees_its_request(
 ) -> None:
     served = await serve_script([call("hang")], [hanging.tool])
     _, client = await connect(served)
-    message = {"type": "response.create", "model": MODEL, "input": "x", "server_tools": ["hang"]}
-    await client.socket.send_json(message)
+    await client.socket.send_json(HANGS)
     await hanging.started.wait()
     await client.socket.close()
     await hanging.cancelled.wait()
@@ -192,8 +192,7 @@ async def test_a_response_under_way_can_be_cancelled(
     engine = ScriptedEngine(sessions=[[call("hang"), say("a")], [say("b")]], model=MODEL)
     served = await serve_script(engine, [hanging.tool])
     _, client = await connect(served)
-    message = {"type": "response.create", "model": MODEL, "input": "x", "server_tools": ["hang"]}
-    await client.socket.send_json(message)
+    await client.socket.send_json(HANGS)
     await hanging.started.wait()
     created = await client.socket.receive_json()
     fields = {"response_id": created["response"]["id"]} if named else {}
@@ -211,8 +210,7 @@ async def test_a_cancel_reaches_the_request_that_was_sent_before_it(
 ) -> None:
     served = await serve_script([call("hang")], [hanging.tool])
     _, client = await connect(served)
-    message = {"type": "response.create", "model": MODEL, "input": "x", "server_tools": ["hang"]}
-    await client.socket.send_json(message)
+    await client.socket.send_json(HANGS)
     assert (await cancelled(client))["response"]["status"] == "cancelled"
     await until(lambda: served.engine.open_sessions == 0)
 
