@@ -113,7 +113,9 @@ def _run_alike(core: Core, tokens: Sequence[int], count: int, ends: Sequence[int
     recorder, name = core.scheduler, f"alike-{uuid.uuid4().hex}"
     assert isinstance(recorder, Recorder)
     recorder.reset_prefix_cache(reset_connector=core.swaps)
-    before = [end for end in ends if end < len(tokens)]
+    # vLLM's CPU build computes the prompt of a model with latent attention in one chunk.
+    chunks = core.config.scheduler_config.enable_chunked_prefill
+    before = [end for end in ends if end < len(tokens)] if chunks else []
     recorder.wanted = {name: before}
     core.add(name, tokens, count, logprobs=RIVALS)
     core.run([name])
