@@ -27,7 +27,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from vllm import SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 from vllm.multimodal.inputs import MultiModalFeatureSpec
-from vllm.sampling_params import StructuredOutputsParams
 from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor import Executor
@@ -178,13 +177,12 @@ class Core:
         stop: int | Sequence[int] | None = None,
         resumable: bool = False,
         features: Sequence[MultiModalFeatureSpec] = (),
-        structured_outputs: StructuredOutputsParams | None = None,
-        logprobs: int | None = None,
+        **sampling: Any,
     ) -> None:
         """Add a request, or a session's next chunk; a session pauses at a token of `stop`.
 
-        `features` are the pictures whose placeholders are among the tokens. With `logprobs`,
-        `scores` tells the log probabilities of so many tokens at each place.
+        `features` are the pictures whose placeholders are among the tokens. `sampling` are more of
+        vLLM's parameters: with `logprobs`, `scores` tells those of so many tokens at each place.
         """
         stops = [stop] if isinstance(stop, int) else list(stop or ())
         plan = WatchPlan(("hermes",), turn="holding" if stops else "fresh")
@@ -194,8 +192,7 @@ class Core:
             ignore_eos=True,
             stop_token_ids=stops or None,
             extra_args={WATCH_KEY: plan.to_wire()} if resumable else None,
-            structured_outputs=structured_outputs,
-            logprobs=logprobs,
+            **sampling,
         )
         params.update_from_generation_config({}, None)
         request = EngineCoreRequest(

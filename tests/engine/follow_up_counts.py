@@ -13,6 +13,7 @@ import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.progress import track
 from tokenizers import Tokenizer
@@ -29,15 +30,20 @@ BEGIN, END = "<!-- begin follow-ups -->", "<!-- end follow-ups -->"
 COLUMNS = ("family", "block", "new", "Caesura", "stock vLLM")
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
-STOP = Tokenizer.from_file(str(Path(BUNDLED_MODEL, "tokenizer.json"))).token_to_id("<|im_end|>")
+TOKENIZER = Tokenizer.from_file(str(Path(BUNDLED_MODEL, "tokenizer.json")))
+STOP = TOKENIZER.token_to_id("<|im_end|>")
 PROMPT, RESULT, TURNS = 1500, 60, 3
 
 
-def forced(text: str) -> StructuredOutputsParams:
-    """Return a grammar of one text."""
-    params = StructuredOutputsParams(grammar=f"root ::= {json.dumps(text)}")
-    params._backend = "xgrammar"  # as vLLM's input processor chooses
-    return params
+def forced(text: str) -> dict[str, Any]:
+    """Return the sampling parameters of one text, in the tokens that a tokenizer gives it.
+
+    A grammar alone leaves the tokens to the model, whose choice differs from machine to machine.
+    """
+    grammar = StructuredOutputsParams(grammar=f"root ::= {json.dumps(text)}")
+    grammar._backend = "xgrammar"  # as vLLM's input processor chooses
+    tokens = TOKENIZER.encode(text, add_special_tokens=False).ids
+    return {"structured_outputs": grammar, "logit_bias": dict.fromkeys(tokens, 100.0)}
 
 
 def computed(name: str, scheduler: type) -> tuple[str, str]:
@@ -58,9 +64,10 @@ def computed(name: str, scheduler: type) -> tuple[str, str]:
         )
         tokens = [rng.randrange(8, VOCABULARY) for _ in range(PROMPT)]
         for turn in range(TURNS + 1):
-            core.add(str(turn), tokens, 200, STOP, structured_outputs=forced(CALL))
+            core.add(str(turn), tokens, 200, STOP, **forced(CALL))
             core.run([str(turn)])
             core.idle(2)
+            assert core.said[str(turn)] == [*TOKENIZER.encode(CALL).ids, STOP]
             if turn:
                 counts.append(len(tokens) - core.scheduler.starts[str(turn)])
             tokens += core.said[str(turn)]

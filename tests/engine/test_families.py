@@ -231,7 +231,7 @@ def test_a_follow_up_goes_on_where_its_request_ended(engine: Engine) -> None:
     core, family = engine.core, engine.family
     prompt, result = draw(3, pauses=1).prompt, [*range(500, 520)]
     core.scheduler.reset_prefix_cache()
-    core.add("first", prompt, 200, STOP, structured_outputs=forced(CALL))
+    core.add("first", prompt, 200, STOP, **forced(CALL))
     core.run(["first"])
     core.idle(2)
     first = prompt + core.said["first"]
