@@ -16,11 +16,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from caesura.distribution import install
 from caesura.planning.run.host import Endpoint, EngineHost, HostError, Replica
-from caesura.planning.run.processes import ProcessHost, engine_command, local_devices
+from caesura.planning.run.processes import (
+    POLL_SECONDS,
+    ProcessHost,
+    engine_command,
+    local_devices,
+)
 
 RAY_EXECUTOR = ("--distributed-executor-backend", "ray")
 """Lets vLLM find the devices of an engine that spans nodes, by a placement group of its own."""
@@ -113,7 +119,9 @@ class _AllDevices:
 RESERVE_SECONDS = 60.0
 """How long Ray may take to reserve a node, and to start its actor."""
 ANSWER_SECONDS = 10.0
-"""How long an actor may take to answer before its node counts as lost."""
+"""How long an actor may take to answer before Ray is asked whether its node is there."""
+LOST_SECONDS = 90.0
+"""How long a node may be there for Ray without an answer before it counts as lost."""
 STOP_SECONDS = 30.0
 GPU, CPU = "GPU", "CPU"
 NODE_ID = "ray.io/node-id"
@@ -318,13 +326,25 @@ class RayHost:
             )
 
     async def _is_there(self, node: _Node) -> bool:
-        """Return whether a node answers; one whose devices an engine spans does so by Ray."""
-        if node.actor is None:
-            alive = await asyncio.to_thread(self._ray.nodes)
-            return any(each["NodeID"] == node.id and each["Alive"] for each in alive)
-        with suppress(HostError):
-            return bool(await self._answer("a node", node.actor.ping.remote(), ANSWER_SECONDS))
+        """Return whether a node answers; one whose devices an engine spans does so by Ray.
+
+        A busy node may be slow to answer, and Ray slow to notice that it has gone.
+        """
+        began = monotonic()
+        while await self._is_known(node):
+            if node.actor is None:
+                return True
+            with suppress(HostError):
+                return bool(await self._answer("a node", node.actor.ping.remote(), ANSWER_SECONDS))
+            if monotonic() - began > LOST_SECONDS:
+                return False
+            await asyncio.sleep(POLL_SECONDS)
         return False
+
+    async def _is_known(self, node: _Node) -> bool:
+        """Return whether a node is there for Ray."""
+        nodes = await asyncio.to_thread(self._ray.nodes)
+        return any(each["NodeID"] == node.id and each["Alive"] for each in nodes)
 
     async def _answer(self, name: str, answer: Awaitable[Any], seconds: float | None = None) -> Any:
         """Return what an actor answers; raise `HostError` for its errors, or if it is lost."""

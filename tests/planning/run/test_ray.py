@@ -180,6 +180,24 @@ async def test_a_node_that_goes_away_takes_its_engines_and_devices_with_it(
 
 
 @pytest.mark.slow
+async def test_a_node_that_is_slow_to_answer_is_not_lost(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = hosts.of(3)
+    await host.place(one := replica("one", 2))
+    await host.load(one)
+    seconds = iter([0.0, 0.0, 0.0])
+
+    def patience(self: RayHost, name: str, answer: Any, limit: float | None = None) -> Any:
+        return usual(self, name, answer, next(seconds, limit))
+
+    usual = RayHost._answer
+    monkeypatch.setattr(RayHost, "_answer", patience)
+    assert await host.usable() == (0, 1, 2)
+    assert next(seconds, None) is None
+
+
+@pytest.mark.slow
 async def test_an_engine_that_spans_nodes_leaves_their_devices_to_vllm(
     nodes: Nodes, hosts: Hosts, tmp_path: Path
 ) -> None:
