@@ -14,7 +14,7 @@ import math
 import socket
 import time
 import zlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
@@ -303,6 +303,8 @@ class Outgoing:
     """The JSON value to send, unless it is None."""
     accept: tuple[str, ...] = ()
     """The accepted media types, such as "image/png", "image/*" or "+json"; empty: any."""
+    allows: Callable[[str], bool] | None = None
+    """Decides to which addresses a redirect may lead; None: to any."""
 
 
 class HttpClient:
@@ -350,6 +352,8 @@ class HttpClient:
                         return await self._reply(answer, request.accept)
                 if request.body is not None:
                     raise HttpRefused(f"{address.host} redirects a POST; configure the new address")
+                if request.allows is not None and not request.allows(str(target)):
+                    raise HttpRefused(f"{address.host} redirects to a domain that is not allowed")
                 if target.origin() != address.origin():
                     request = replace(request, headers={})
                 address = target

@@ -153,6 +153,8 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "calculator": {"expression": "2^10"},
     "clock": {"timezone": "Europe/Paris"},
     "search": {"query": "largest planet"},
+    "web_search": {"query": "largest planet"},
+    "web_fetch": {"url": "https://example.org/"},
     "environment": {"action": "reset"},
     "render_chart": {
         "spec": {

@@ -19,18 +19,20 @@ Call = Callable[..., Any]
 
 @pytest.fixture
 async def using(tmp_path) -> AsyncIterator[Callable[..., Call]]:
-    """`using(name, **settings)` makes a tool; what it returns calls it with arguments."""
+    """`using(name, **settings)` makes a tool; what it returns calls it, and has it as `tool`."""
     async with AsyncExitStack() as stack:
 
         async def make(name: str, *, allow_private: bool = False, **settings: Any) -> Call:
             services = Services(ArtifactStore(tmp_path / "artifacts"), tmp_path, allow_private)
             toolset = await stack.enter_async_context(Toolset(services, {name: settings}))
-            dispatcher = Dispatcher(Registry([toolset.make(name)]))
+            tool = toolset.make(name)
+            dispatcher = Dispatcher(Registry([tool]))
             stack.push_async_callback(dispatcher.aclose)
 
             async def call(**arguments: Any) -> ToolResult:
                 return await dispatcher.run(ToolCall("c", name, json.dumps(arguments)))
 
+            call.tool = tool  # type: ignore[attr-defined]
             return call
 
         yield make

@@ -43,6 +43,10 @@ BUILTINS = {
         Builtin("calculator", "caesura.tools.calculator.tool", "exact arithmetic"),
         Builtin("clock", "caesura.tools.clock", "date and time anywhere"),
         Builtin("search", "caesura.tools.search", "questions to a corpus, Wikipedia or a service"),
+        Builtin(
+            "web_search", "caesura.tools.search.web", "searches of the web", needs_settings=True
+        ),
+        Builtin("web_fetch", "caesura.tools.search.page", "pages of the web", needs_settings=True),
         Builtin("environment", "caesura.tools.environment", "text worlds: ALFWorld, Gymnasium"),
         Builtin("render_chart", "caesura.tools.picture.chart", "charts from Vega-Lite"),
         Builtin("render_svg", "caesura.tools.picture.svg", "pictures from SVG"),

@@ -426,12 +426,17 @@ def _xhtml(data: bytes, stem: str, source: str, fields: Fields) -> Iterator[Pass
 
 
 def _page(data: bytes, stem: str, source: str, *, is_xml: bool = False) -> Iterator[Passage]:
+    title, blocks = read_page(data, is_xml=is_xml)
+    return split(blocks, title or stem, source)
+
+
+def read_page(data: bytes, *, is_xml: bool = False) -> tuple[str, list[Block]]:
+    """Return the title and the blocks of HTML or XHTML, as `html_blocks`, in its own encoding."""
     if len(data) > MAX_HTML_BYTES:
         raise ReadError(
             f"larger than {MAX_HTML_BYTES // 2**20} MiB, the limit for a page; split it"
         )
-    title, blocks = html_blocks(_decoded(data, _declared(data)), is_xml=is_xml)
-    return split(blocks, title or stem, source)
+    return html_blocks(_decoded(data, _declared(data)), is_xml=is_xml)
 
 
 def _json_lines(data: bytes, stem: str, source: str, fields: Fields) -> Iterator[Passage]:

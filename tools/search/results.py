@@ -8,7 +8,7 @@ import math
 import re
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -153,11 +153,28 @@ _MIN_SNIPPET_CHARACTERS = 40
 _QUOTED_CHARACTERS = 100
 
 
-def results_text(query: str, hits: Sequence[Hit], tokens: int) -> str:
+def short(text: str) -> str:
+    """Return a text on one line, cut to MAX_HEAD_CHARACTERS."""
+    text = " ".join(text.split())
+    return text if len(text) <= MAX_HEAD_CHARACTERS else f"{text[: MAX_HEAD_CHARACTERS - 3]}..."
+
+
+def _title_and_source(hit: Hit) -> str:
+    title = short(hit.title) or "Untitled"
+    source = short(hit.source)
+    return f"{title} ({source})" if source else title
+
+
+def results_text(
+    query: str,
+    hits: Sequence[Hit],
+    tokens: int,
+    head_of: Callable[[Hit], str] = _title_and_source,
+) -> str:
     """Return the hits as text: `[1] Title (source)`, a snippet, an empty line between hits.
 
     tokens: the budget for the whole text, at CHARACTERS_PER_TOKEN each. Hits beyond the budget
-    are left out, except for the first one.
+    are left out, except for the first one. head_of: what stands in place of title and source.
     """
     if not hits:
         asked = clean(query)
@@ -167,7 +184,7 @@ def results_text(query: str, hits: Sequence[Hit], tokens: int) -> str:
     left = tokens * CHARACTERS_PER_TOKEN
     blocks: list[str] = []
     for number, hit in enumerate(hits, 1):
-        head = f"[{number}] {_head(hit)}"
+        head = f"[{number}] {head_of(hit)}"
         # Each hit gets an equal share of what is left: a short one leaves more for the next.
         room = left // (len(hits) - number + 1) - len(head) - 3
         if room < _MIN_SNIPPET_CHARACTERS:
@@ -178,14 +195,3 @@ def results_text(query: str, hits: Sequence[Hit], tokens: int) -> str:
         blocks.append(block)
         left -= len(block) + 2
     return "\n\n".join(blocks)
-
-
-def _head(hit: Hit) -> str:
-    title = _short(hit.title) or "Untitled"
-    source = _short(hit.source)
-    return f"{title} ({source})" if source else title
-
-
-def _short(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= MAX_HEAD_CHARACTERS else f"{text[: MAX_HEAD_CHARACTERS - 3]}..."
