@@ -33,6 +33,7 @@ from caesura.runtime.server.responses.output import (
     OutputItem,
     Outputs,
     ReasoningItem,
+    SearchItem,
     ServerCallItem,
 )
 from caesura.runtime.server.responses.resource import MAX_OUTPUT_TOKENS, Resource, usage_of
@@ -47,13 +48,15 @@ class Shown:
     `client` maps the names that the model knows to a function's name and namespace; the calls of
     those in `custom` have a free text instead of arguments. `server` are
     the tools of the server whose calls are shown, under `label`. `approved` are those of them
-    whose calls wait for an approval. With `pausing`, the run holds tools of the server.
+    whose calls wait for an approval. `searches` are those whose calls are shown as OpenAI's
+    searches of the web. With `pausing`, the run holds tools of the server.
     """
 
     client: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
     custom: frozenset[str] = frozenset()
     server: frozenset[str] = frozenset()
     approved: frozenset[str] = frozenset()
+    searches: frozenset[str] = frozenset()
     label: str = ""
     pausing: bool = False
     compacts: bool = False
@@ -67,7 +70,7 @@ class OpenCall:
     name: str
     arguments: str
     turn: str
-    item: ServerCallItem | None = None
+    item: ServerCallItem | SearchItem | None = None
     approval_id: str | None = None
     """The id of the approval request that waits for a decision about this call."""
     is_denied: bool = False
@@ -250,7 +253,7 @@ class Answer(RunFold[Event]):
     # -- calls -----------------------------------------------------------------------------------
 
     def _is_shown(self, name: str) -> bool:
-        return name in self._shown.server
+        return name in self._shown.server or name in self._shown.searches
 
     def _is_clients(self, name: str) -> bool:
         return not self._shown.pausing or name in self._shown.client
@@ -259,7 +262,7 @@ class Answer(RunFold[Event]):
         self._turn_has_ended = False
         if not self._shown.pausing:
             self._open_call(event.call_id, event.name)
-        elif self._is_shown(event.name) and event.name not in self._shown.approved:
+        elif event.name in self._shown.server - self._shown.approved:
             self._open_server_call(event.call_id, event.name)
 
     def _open_call(self, call_id: str, name: str) -> CallItem:
@@ -272,9 +275,14 @@ class Answer(RunFold[Event]):
     def _open_server_call(self, call_id: str, name: str) -> OpenCall:
         self._close_message()
         call = self._open(call_id, name)
-        item_id = ids.server_call_id(call.turn, call_id)
-        call.item = ServerCallItem(self._outputs, item_id, name, self._shown.label)
+        call.item = self._item_of(call_id, call)
         return call
+
+    def _item_of(self, call_id: str, call: OpenCall) -> ServerCallItem | SearchItem:
+        if call.name in self._shown.searches:
+            return SearchItem(self._outputs, call.arguments, self.resource.request.include)
+        item_id = ids.server_call_id(call.turn, call_id)
+        return ServerCallItem(self._outputs, item_id, call.name, self._shown.label)
 
     def _open(self, call_id: str, name: str) -> OpenCall:
         return self.calls.setdefault(call_id, OpenCall(name, "", self._turn))
@@ -311,7 +319,7 @@ class Answer(RunFold[Event]):
         waits = name in self._shown.approved
         if call.item is None and self._is_shown(name) and not waits:
             call = self._open_server_call(call_id, name)
-        if call.item is not None:
+        if isinstance(call.item, ServerCallItem):
             call.item.written(arguments)
 
     def _on_turn_end(self, event: TurnEnded) -> None:
@@ -326,6 +334,10 @@ class Answer(RunFold[Event]):
         call = self.calls.pop(event.call.id, None)
         if call is None or not self._is_shown(call.name):
             return
+        content = event.result.content
+        if isinstance(call.item, SearchItem):  # which does not show what the model read
+            call.item.close(None if event.result.error else content)
+            return
         self.hide(event.call.id)
         if call.is_denied:
             return
@@ -333,7 +345,6 @@ class Answer(RunFold[Event]):
             item_id = ids.server_call_id(call.turn, event.call.id)
             call.item = ServerCallItem(self._outputs, item_id, call.name, self._shown.label)
             call.item.written(call.arguments)
-        content = event.result.content
         if event.result.error is None:
             call.item.close(content, approval_request_id=call.approval_id)
         else:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from caesura.runtime.server.api.chat_request import adapter_of
+from caesura.runtime.server.api.hosted import run_here
 from caesura.runtime.server.api.notes import with_notes
 from caesura.runtime.server.http.errors import ApiError, invalid
 from caesura.runtime.server.keys.key import Reach
@@ -19,6 +20,7 @@ from caesura.runtime.server.responses.schema import (
     ResponseRequest,
     TokenCountRequest,
     left_out,
+    with_hosted,
 )
 from caesura.runtime.server.responses.service import Responses
 from caesura.runtime.server.responses.store import Item
@@ -37,6 +39,7 @@ async def counted_tokens(
     reach = responses.reach(sender)
     items = await responses.library.resolved(given, reach, sender.tenant)
     history = await responses.library.history(asked, {}, reach)
+    asked = with_hosted(asked, run_here(state.tools))
     offer = offered(asked, state.tools, state.people)
     own = messages_of(items, history.messages)
     messages = with_instructions(asked.instructions, [*history.messages, *own])

@@ -8,6 +8,7 @@ APPROVAL_REQUEST, APPROVAL_RESPONSE = "mcpr", "mcpa"
 COMPACTION, LIST_TOOLS, SERVER_CALL = "cmp", "mcpl", "mcp"
 CONVERSATION, RESPONSE = "conv", "resp"
 CUSTOM_CALL, CUSTOM_CALL_OUTPUT, LEFT_OUT = "ctc", "ctco", "item"
+WEB_SEARCH_CALL = "ws"
 
 
 def new_id(prefix: str) -> str:

@@ -5,6 +5,7 @@ was opened last would otherwise lose the parts of interleaved items. The events 
 has ended are made again from what is stored, where each text comes in one piece.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,9 @@ from caesura.runtime.server.api.chat_answer import shown_logprob
 from caesura.runtime.server.responses import ids
 from caesura.runtime.server.responses.custom import InputReader, input_of
 from caesura.runtime.server.responses.store import Item
+from caesura.tools.search.web import pages_in
 
+SOURCES, RESULTS = "web_search_call.action.sources", "web_search_call.results"
 Event = dict[str, Any]
 """One event of a response's stream; `type` names its kind."""
 
@@ -313,6 +316,62 @@ class ServerCallItem(OutputItem):
         self._close()
 
 
+class SearchItem(OutputItem):
+    """A search of the web that the server runs, in the form of OpenAI's own.
+
+    `include` is that of the request: the sources and the results are told where it names them.
+    """
+
+    def __init__(self, outputs: Outputs, arguments: str, include: Sequence[str]) -> None:
+        query = _query_in(arguments)
+        self._include = include
+        item = {
+            "type": "web_search_call",
+            "id": outputs.ids.item(ids.WEB_SEARCH_CALL),
+            "status": "in_progress",
+            "action": {"type": "search", "query": query, "queries": [query]},
+        }
+        super().__init__(outputs, item)
+        self._say("response.web_search_call.in_progress")
+        self._say("response.web_search_call.searching")
+        self._item["status"] = "searching"
+
+    def close(self, result: str | None) -> None:
+        """Close the search with the result that the model reads, or with None if it failed."""
+        pages = pages_in(result or "")
+        if SOURCES in self._include:
+            sources = [{"type": "url", "url": page.source} for page in pages]
+            self._item["action"] = self._item["action"] | {"sources": sources}
+        if RESULTS in self._include:
+            self._item["results"] = [
+                {
+                    "type": "text_result",
+                    "title": page.title,
+                    "url": page.source,
+                    "snippet": page.text,
+                }
+                for page in pages
+            ]
+        self._item["status"] = "failed" if result is None else "completed"
+        if result is not None:
+            self._say("response.web_search_call.completed")
+        self._close()
+
+    def abandon(self) -> None:
+        """Close the search without a result, since the run ended before it returned."""
+        self._item["status"] = "incomplete"
+        self._close()
+
+
+def _query_in(arguments: str) -> str:
+    try:
+        given = json.loads(arguments)
+    except ValueError:
+        return ""
+    query = given.get("query") if isinstance(given, dict) else None
+    return query if isinstance(query, str) else ""
+
+
 class CompactionItem(OutputItem):
     """The summary of a conversation, which clients send back in place of it."""
 
@@ -407,13 +466,26 @@ def events_again(whole: Item, after: int = -1) -> list[Event]:
     return [event | {"sequence_number": number} for number, event in enumerate(events)]
 
 
+_STATES = {
+    "compaction": ("compacting",),
+    "mcp_list_tools": ("in_progress", "completed"),
+    "web_search_call": ("in_progress", "searching", "completed"),
+}
+"""The events of items that have no text, by the type of the item."""
+
+
 class _Again(OutputItem):
     """An item that was closed before."""
 
     def __init__(self, outputs: Outputs, item: Item) -> None:
         kind = item["type"]
         filled = {} if kind == "mcp_approval_request" else _EMPTY
-        super().__init__(outputs, item | {key: filled[key] for key in item if key in filled})
+        begun = item | {key: filled[key] for key in item if key in filled}
+        if kind == "web_search_call":
+            told = {key: value for key, value in item["action"].items() if key != "sources"}
+            begun = {key: value for key, value in begun.items() if key != "results"}
+            begun |= {"action": told}
+        super().__init__(outputs, begun)
         if kind in ("message", "reasoning"):
             for number, part in enumerate(item["content"]):
                 self._fill(number, part)
@@ -426,13 +498,15 @@ class _Again(OutputItem):
             self._call("mcp_call_arguments", item["arguments"])
             ending = "completed" if item["status"] == "completed" else "failed"
             self._say(f"response.mcp_call.{ending}")
-        elif kind == "compaction":
-            self._say("response.compaction.compacting")
-        elif kind == "mcp_list_tools":
-            self._say("response.mcp_list_tools.in_progress")
-            self._say("response.mcp_list_tools.completed")
+        else:
+            self._pass(_STATES.get(kind, ()), item.get("status") in (None, "completed"))
         self._item = item
         self._close()
+
+    def _pass(self, states: Sequence[str], has_completed: bool) -> None:
+        for state in states:
+            if has_completed or state != "completed":
+                self._say(f"response.{self._item['type']}.{state}")
 
     def _fill(self, number: int, part: Item) -> None:
         kind, text = f"response.{part['type']}", part["text"]

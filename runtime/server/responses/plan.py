@@ -13,6 +13,7 @@ from caesura.runtime.run.context import Plan, pauses_of
 from caesura.runtime.run.fold import digest
 from caesura.runtime.run.limits import Limits, bounded
 from caesura.runtime.server.api.chat_request import adapter_of, selected
+from caesura.runtime.server.api.hosted import WEB_SEARCH, bound, counted, run_here
 from caesura.runtime.server.api.notes import say_once
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses.answer import Shown
@@ -31,10 +32,10 @@ from caesura.runtime.server.responses.tools import (
     NamespaceTool,
     ServerTools,
     Tool,
+    WebSearchTool,
+    hosted_kind,
 )
 from caesura.scheduler.messages import CallRule, InputGrammar, Message, SessionSpec, ToolSpec
-from caesura.tools.context import current
-from caesura.tools.errors import Permanent
 from caesura.tools.people import People
 from caesura.tools.people.asking import with_approval
 from caesura.tools.registry import Registry
@@ -58,6 +59,8 @@ class Offer:
     registry: Registry
     named: frozenset[str]
     """The server's tools that the request named in the form of an MCP server."""
+    hosted: frozenset[str] = frozenset()
+    """Those that the request named as OpenAI's own tools."""
     custom: frozenset[str] = frozenset()
     """The flat names of the client's tools whose input is free text."""
     inputs: Mapping[str, InputGrammar] = field(default_factory=dict)
@@ -165,15 +168,31 @@ def offered(
 ) -> Offer:
     """Return the tools that a request shows to the model; raise `ApiError` for wrong ones."""
     named = _named(request.tools, tools)
-    hidden = [name for name in selected(request.server_tools, tools).names if name not in named]
-    registry = tools.select([*hidden, *named])
+    is_here = WEB_SEARCH in run_here(tools)
+    hosted = [tool for tool in request.tools if is_here and isinstance(tool, WebSearchTool)][:1]
+    hidden = selected(request.server_tools, tools).names
+    own = [*(name for name in hidden if name not in named), *named]
+    searches = frozenset(WEB_SEARCH for _ in hosted)
+    registry = tools.select([*own, *(searches - set(own))])
+    for tool in hosted:
+        registry = _bound(registry, tool)
     registry = _with_approvals(registry, request.tools, people)
     specs, client = _client_tools(request.tools, registry)
     functions = [each for tool in request.tools for each in _functions(tool)]
     custom = {_flat(*each) for each in functions if isinstance(each[0], CustomTool)}
     shown = [*specs, *registry.specs()]
-    offer = Offer(shown, client, registry, frozenset(named), frozenset(custom), inputs)
+    offer = Offer(
+        shown, client, registry, frozenset(named) - searches, searches, frozenset(custom), inputs
+    )
     return _chosen(offer, request)
+
+
+def _bound(registry: Registry, search: WebSearchTool) -> Registry:
+    """Return the registry, whose search of the web is as the request wants it."""
+    made = [
+        bound(tool, search.settings()) if tool.name == WEB_SEARCH else tool for tool in registry
+    ]
+    return Registry(made, shared=registry)
 
 
 def _named(tools: Sequence[Tool], registry: Registry) -> list[str]:
@@ -261,6 +280,7 @@ def _only(names: set[str], offer: Offer) -> Offer:
         {flat: told for flat, told in offer.client.items() if flat in names},
         offer.registry.select([name for name in offer.registry.names if name in names]),
         offer.named & names,
+        offer.hosted & names,
         offer.custom & names,
         {flat: grammar for flat, grammar in offer.inputs.items() if flat in names},
     )
@@ -296,6 +316,8 @@ def _strict(tools: Sequence[Tool]) -> frozenset[str]:
 def _names_in(choice: Chosen, offer: Offer) -> set[str]:
     """Return the flat names that a choice names; raise `ApiError` if there is no such tool."""
     if isinstance(choice, ChosenHosted):
+        if (kind := hosted_kind(choice.type)) in offer.hosted:
+            return {str(kind)}
         message = f"tool_choice names {choice.type!r}, a tool of OpenAI's own that is not here."
         raise invalid(message, "tool_choice")
     if isinstance(choice, ChosenFunction):
@@ -315,6 +337,7 @@ def _shown(offer: Offer, spec: SessionSpec, compacts: bool) -> Shown:
         client=offer.client,
         custom=offer.custom,
         server=offer.named,
+        searches=offer.hosted,
         approved=frozenset(offer.named & approved),
         label=SERVER_LABEL,
         pausing=spec.pausing,
@@ -345,21 +368,8 @@ def _described(tool: ServerTool) -> dict[str, Any]:
 
 def _counted(registry: Registry, most: int | None) -> Registry:
     """Return the registry; the tools of a run refuse calls beyond the first `most`, if any."""
-    if most is None:
-        return registry
-    made: set[str] = set()
-
-    def counted(tool: ServerTool) -> ServerTool:
-        async def call(**arguments: Any) -> Any:
-            call_id = current().call.id  # a retry is the same call
-            if call_id not in made and len(made) >= most:
-                raise Permanent(f"no more tools can be called in this answer: at most {most}")
-            made.add(call_id)
-            return await tool.call(**arguments)
-
-        return replace(tool, call=call)
-
-    return Registry(map(counted, registry), shared=registry)
+    why = f"no more tools can be called in this answer: at most {most}"
+    return Registry(counted(registry, most, why), shared=registry)
 
 
 DROPPED_SHARE = 1 / 4

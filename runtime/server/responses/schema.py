@@ -7,7 +7,7 @@ returns them: `metadata`, `prompt_cache_key`, `reasoning.summary`, `safety_ident
 `prompt_cache_retention`, `prompt_cache_options` and `client_metadata`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
@@ -32,6 +32,7 @@ from caesura.runtime.server.api.fields import (
     template_variables,
     valid_schema,
 )
+from caesura.runtime.server.api.hosted import WEB_SEARCH
 from caesura.runtime.server.api.notes import UNSUPPORTED, left_out_of
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.http.lineage import named_in
@@ -41,11 +42,13 @@ from caesura.runtime.server.responses.tools import (
     OtherTool,
     ToolChoice,
     Tools,
+    WebSearchTool,
 )
 from caesura.scheduler.messages import Sampling, TextFormat
 from caesura.scheduler.programs import Origin
 
 Body = TypeVar("Body", bound=BaseModel)
+Asked = TypeVar("Asked", bound="Prompt")
 
 MAX_METADATA_PAIRS = 16
 MAX_METADATA_KEY_CHARACTERS = 64
@@ -300,6 +303,19 @@ def _refuse_tools(request: Prompt) -> None:
             )
 
 
+def with_hosted(request: Asked, run_here: Collection[str]) -> Asked:
+    """Return the request, whose searches of the web are left out where nothing here runs them.
+
+    Nothing does where a tool of the client's own has their name.
+    """
+    if not any(isinstance(tool, WebSearchTool) for tool in request.tools):
+        return request
+    if WEB_SEARCH in run_here and WEB_SEARCH not in {getattr(t, "name", "") for t in request.tools}:
+        return request
+    tools = [OtherTool(type=t.type) if isinstance(t, WebSearchTool) else t for t in request.tools]
+    return request.model_copy(update={"tools": tools})
+
+
 REFUSED = UNSUPPORTED | {"messages", "previous_input_messages", "prompt"}
 """Fields that change the answer and that are refused, beside those of chat completions."""
 
@@ -307,8 +323,8 @@ REFUSED = UNSUPPORTED | {"messages", "previous_input_messages", "prompt"}
 def left_out(request: Continued) -> list[str]:
     """Return what a request has that is not here and is left out, each kind once.
 
-    These are unknown fields, OpenAI's own tools, and items of such tools in the input. Raises
-    `ApiError` for a field that cannot be left out.
+    These are unknown fields, OpenAI's own tools, and items of such tools in the input, unless
+    this server runs the tool. Raises `ApiError` for a field that cannot be left out.
     """
     refused = REFUSED | (set(ChatRequest.model_fields) - set(type(request).model_fields))
     extra = request.model_extra
@@ -316,12 +332,17 @@ def left_out(request: Continued) -> list[str]:
     told: dict[str, None] = dict.fromkeys(fields)
     if isinstance(request, ResponseRequest):
         told |= {f"include {name[:64]}": None for name in request.include if name not in INCLUDABLE}
+    own = set()
     for tool in request.tools if isinstance(request, Prompt) else ():
         if isinstance(tool, OtherTool):
             told[f"tool {tool.hosted}"] = None
+        elif isinstance(tool, WebSearchTool):
+            own.add("web_search_call")
+            if tool.user_location:
+                told["field user_location of the tool web_search"] = None
     for item in request.input if isinstance(request.input, list) else ():
         kind = item.get("type") if isinstance(item, dict) else None
-        if isinstance(kind, str) and kind in LEFT_OUT:
+        if isinstance(kind, str) and kind in LEFT_OUT - own:
             told[f"item {kind}"] = None
     return list(told)
 

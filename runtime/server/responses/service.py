@@ -11,6 +11,7 @@ from caesura.runtime.journal.journaled_run import JournaledRun
 from caesura.runtime.journal.record import Recorded
 from caesura.runtime.server.api.chat_request import adapter_of
 from caesura.runtime.server.api.decoding import filled, with_sender
+from caesura.runtime.server.api.hosted import run_here
 from caesura.runtime.server.api.notes import say_once
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.keys.key import Reach
@@ -24,7 +25,7 @@ from caesura.runtime.server.responses.response import Part
 from caesura.runtime.server.responses.resumed import API, Attended, Begun
 from caesura.runtime.server.responses.run import WHO, Decision, LiveRun, decisions_in
 from caesura.runtime.server.responses.runs import LiveRuns
-from caesura.runtime.server.responses.schema import ResponseRequest, unread
+from caesura.runtime.server.responses.schema import ResponseRequest, unread, with_hosted
 from caesura.runtime.server.responses.store import Item, ResponseStore, Stored
 from caesura.scheduler.messages import has_media
 
@@ -91,6 +92,7 @@ class Responses:
         `recent` are responses that only this client can continue, by id. Raises `ApiError`.
         """
         began = time.monotonic()
+        request = with_hosted(request, run_here(self._state.tools))
         items, history = await self._read(request, given, sender, recent)
         if (found := await self._continued(request, items, sender)) is not None:
             return found
@@ -113,6 +115,7 @@ class Responses:
 
         The parameters are those of `create`.
         """
+        request = with_hosted(request, run_here(self._state.tools))
         items, history = await self._read(request, given, sender, recent)
         plan = await self._planned(request, items, history)
         part = self._part(self._resource(request), items, history, plan, sender.tenant)
@@ -199,7 +202,8 @@ class Responses:
 
     async def _begin_again(self, begun: Begun, journaled: JournaledRun) -> None:
         """Drive again a run that an ended process has left."""
-        first = begun.first
+        request = with_hosted(begun.first.request, run_here(self._state.tools))
+        first = replace(begun.first, request=request)
         plan = await self._planned(first.request, first.items, begun.history)
         resource = first.resource(self._state.engine.default_sampling)
         part = self._part(resource, first.items, begun.history, plan, begun.sender.tenant)

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from caesura.runtime.server.api.fields import MAX_TOOLS, Listed, Name, Part, Pattern
+from caesura.runtime.server.api.hosted import WEB_SEARCH
 from caesura.runtime.server.responses.custom import parameters
 from caesura.runtime.server.responses.messages import NAMESPACE_SEPARATOR
 from caesura.scheduler.messages import InputGrammar, ToolSpec
@@ -178,19 +179,50 @@ HOSTED = re.compile(
     "(apply_patch|code_interpreter|computer(_use)?|file_search|image_generation|local_shell"
     "|programmatic_tool_calling|shell|tool_search|web_search)(_preview)?([-_0-9]*)"
 )
-"""The types of OpenAI's own tools, which are left out; some have a date behind them."""
+"""The types of OpenAI's own tools; some have a date behind them."""
+
+
+def hosted_kind(kind: str) -> str | None:
+    """Return a type of OpenAI's own tools without a date, or None for any other type."""
+    found = HOSTED.fullmatch(kind)
+    return None if found is None else found[1]
+
+
+class Filters(Part):
+    """The domains of the pages that a search may find."""
+
+    allowed_domains: list[str] | None = None
+    blocked_domains: list[str] | None = None
+
+
+class WebSearchTool(Part):
+    """OpenAI's search of the web, which this server runs where it has a tool for it."""
+
+    type: str
+    filters: Filters | None = None
+    search_context_size: Literal["low", "medium", "high"] | None = None
+    user_location: dict[str, Any] | None = None
+    external_web_access: bool | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """Return what it says to the tool `web_search`."""
+        filters = self.filters or Filters()
+        return {**filters.model_dump(), "context_size": self.search_context_size}
+
+    def public(self) -> dict[str, Any]:
+        """Return the tool as a response tells it."""
+        return self.model_dump(exclude_none=True)
 
 
 class OtherTool(Part):
-    """A kind of tool that this server does not have."""
+    """A tool that this server does not have."""
 
     type: str
 
     @property
     def hosted(self) -> str | None:
         """The type without a date if it is one of OpenAI's own, or None."""
-        found = HOSTED.fullmatch(self.type)
-        return None if found is None else found[1]
+        return hosted_kind(self.type)
 
 
 _KINDS = {
@@ -203,7 +235,11 @@ _KINDS = {
 
 def _kind(tool: Any) -> str:
     kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
-    return _KINDS.get(kind, OtherTool.__name__) if isinstance(kind, str) else OtherTool.__name__
+    if not isinstance(kind, str):
+        return OtherTool.__name__
+    if hosted_kind(kind) == WEB_SEARCH and not isinstance(tool, OtherTool):
+        return WebSearchTool.__name__
+    return _KINDS.get(kind, OtherTool.__name__)
 
 
 Tool = Annotated[
@@ -211,6 +247,7 @@ Tool = Annotated[
     | Annotated[CustomTool, Tag(CustomTool.__name__)]
     | Annotated[NamespaceTool, Tag(NamespaceTool.__name__)]
     | Annotated[ServerTools, Tag(ServerTools.__name__)]
+    | Annotated[WebSearchTool, Tag(WebSearchTool.__name__)]
     | Annotated[OtherTool, Tag(OtherTool.__name__)],
     Discriminator(_kind),
 ]
@@ -224,7 +261,7 @@ class ChosenFunction(Part):
 
 
 class ChosenHosted(Part):
-    """`tool_choice`: one of OpenAI's own tools, none of which is here."""
+    """`tool_choice`: one of OpenAI's own tools."""
 
     type: Annotated[str, Field(pattern=f"^{HOSTED.pattern}$")]
 
