@@ -15,6 +15,7 @@ from caesura.tools.tool import Tool
 
 __all__ = ["Settings", "make"]
 
+NOT_ALLOWED = "pages of this domain are not allowed"
 _PAGES = ("text/html", "application/xhtml+xml")
 _TEXTS = (*_PAGES, "text/*", "application/json", "+json", "application/xml", "+xml")
 
@@ -44,7 +45,7 @@ class WebFetch:
         """Return the title, the address and the text; raises HttpRefused and HttpUnavailable."""
         domains = Domains(allowed_domains, blocked_domains)
         if not domains.hold(url):
-            raise HttpRefused("pages of this domain are not allowed")
+            raise HttpRefused(NOT_ALLOWED)
         reply = await self._client.file(Outgoing(url, accept=_TEXTS, allows=domains.hold))
         try:
             title, text = await asyncio.to_thread(_read, reply)

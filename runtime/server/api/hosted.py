@@ -15,6 +15,8 @@ from caesura.tools.search.web import WebSearch
 from caesura.tools.tool import Tool
 
 WEB_SEARCH, WEB_FETCH = "web_search", "web_fetch"
+MAX_USES = "no more calls of this tool are allowed in this answer"
+"""Why a call beyond a limit of a tool is refused."""
 _KINDS: Mapping[str, type] = {WEB_SEARCH: WebSearch, WEB_FETCH: WebFetch}
 
 

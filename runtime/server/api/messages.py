@@ -7,7 +7,7 @@ import hashlib
 import json
 import time
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -22,10 +22,12 @@ from caesura.intercept.calls.events import (
     TextDelta,
     TurnEnded,
 )
+from caesura.runtime.events import ToolReturned
 from caesura.runtime.run.context import Plan
 from caesura.runtime.run.fold import RunFold
-from caesura.runtime.server.api.chat_request import make_plan
+from caesura.runtime.server.api.chat_request import ChatRequest, make_plan
 from caesura.runtime.server.api.decoding import open_session, stream_pieces, with_sender
+from caesura.runtime.server.api.hosted import WEB_FETCH, WEB_SEARCH, run_here
 from caesura.runtime.server.api.messages_request import (
     Block,
     MessagesRequest,
@@ -33,6 +35,7 @@ from caesura.runtime.server.api.messages_request import (
     parse,
     parse_count,
 )
+from caesura.runtime.server.api.messages_tools import result_block, with_declared
 from caesura.runtime.server.api.notes import say_once, with_notes
 from caesura.runtime.server.api.people import pending_told
 from caesura.runtime.server.http.connection import parsed, parsed_once
@@ -95,7 +98,8 @@ class Answer(RunFold[Event]):
 
     A call is shown once it is complete. If the server runs tools (`pausing`), the model learns of
     a malformed call and tries again. Otherwise a malformed call is text. The client sees thinking
-    only if the answer `thinks`. `notes` say what of the request was left out.
+    only if the answer `thinks`. `hosted` are the server's tools whose calls and results are shown,
+    as Anthropic's own. `notes` say what of the request was left out.
     """
 
     def __init__(
@@ -105,6 +109,7 @@ class Answer(RunFold[Event]):
         *,
         pausing: bool,
         thinks: bool = True,
+        hosted: Collection[str] = (),
         notes: Sequence[str] = (),
     ) -> None:
         super().__init__()
@@ -113,7 +118,11 @@ class Answer(RunFold[Event]):
         self._client_tools = client_tools
         self._pausing = pausing
         self._thinks = thinks
+        self._hosted = frozenset(hosted)
         self._notes = notes
+        self._uses: dict[str, tuple[str, str]] = {}
+        """The block's id and the tool's name of each hosted call without a result, by call."""
+        self._requests = dict.fromkeys(sorted(self._hosted), 0)
         self._content: list[dict[str, Any]] = []
         self._text: list[str] | None = None
         """The pieces of the block of text or thinking that is open."""
@@ -131,7 +140,12 @@ class Answer(RunFold[Event]):
 
     def _on_finished(self, event: CallFinished) -> list[Event]:
         if not self._pausing or event.name in self._client_tools:
-            return self._show(event)
+            # Mistral's chat templates accept only ids of nine alphanumeric characters.
+            return self._show(event, "tool_use", uuid.uuid4().hex[:9])
+        if event.name in self._hosted:
+            block_id = f"srvtoolu_{uuid.uuid4().hex}"
+            self._uses[event.call_id] = block_id, event.name
+            return self._show(event, "server_tool_use", block_id)
         self._new_paragraph = not event.inline
         return []
 
@@ -143,6 +157,24 @@ class Answer(RunFold[Event]):
 
     def _on_turn_end(self, event: TurnEnded) -> None:
         self._stop_text = event.stop_text
+
+    def _on_returned(self, event: ToolReturned) -> list[Event]:
+        use = self._uses.pop(event.call.id, None)
+        if use is None:
+            return []
+        self._requests[use[1]] += event.result.error is None
+        return self._show_result(result_block(*use, event))
+
+    def _show_result(self, block: dict[str, Any]) -> list[Event]:
+        events = self._end_block()
+        self._new_paragraph = False
+        return [*events, self._start(block | DIRECT), self._stop()]
+
+    def _settle(self) -> list[Event]:
+        """Give a result to each call whose run ended before it, as clients expect one of each."""
+        uses = list(self._uses.values())
+        self._uses.clear()
+        return [event for use in uses for event in self._show_result(result_block(*use, None))]
 
     def _say(self, text: str) -> list[Event]:
         if not text:
@@ -170,10 +202,9 @@ class Answer(RunFold[Event]):
         self._text.append(text)
         return [*events, self._delta({"type": "thinking_delta", "thinking": text})]
 
-    def _show(self, call: CallFinished) -> list[Event]:
+    def _show(self, call: CallFinished, kind: str, block_id: str) -> list[Event]:
         events = self._end_block()
-        # Mistral's chat templates accept only ids of nine alphanumeric characters.
-        block = {"type": "tool_use", "id": uuid.uuid4().hex[:9], "name": call.name} | DIRECT
+        block = {"type": kind, "id": block_id, "name": call.name} | DIRECT
         events.append(self._start(block | {"input": {}}))
         self._content[-1] = block | {"input": json.loads(call.arguments)}
         events.append(self._delta({"type": "input_json_delta", "partial_json": call.arguments}))
@@ -222,7 +253,8 @@ class Answer(RunFold[Event]):
 
         It is as in chat completions: present only if the server ran tools or left something out.
         """
-        told = {"usage": self._tokens() | NO_USAGE} | self._diagnosed(self.cached_tokens)
+        self._settle()
+        told = {"usage": NO_USAGE | self._tokens()} | self._diagnosed(self.cached_tokens)
         return self._head(self._blocks()) | self._end() | told | self._own()
 
     def opening(self) -> Event:
@@ -240,8 +272,9 @@ class Answer(RunFold[Event]):
 
     def closing(self) -> list[Event]:
         """Return the events after the last piece: the end of its block, and of the message."""
+        last = [*self._end_block(), *self._settle()]
         end = {"type": "message_delta", "delta": self._end(), "usage": self._tokens()}
-        return [*self._end_block(), end | self._own(), {"type": "message_stop"}]
+        return [*last, end | self._own(), {"type": "message_stop"}]
 
     def _diagnosed(self, cached_tokens: int | None) -> dict[str, Any]:
         return {} if self.diagnosis is None else self.diagnosis.told(cached_tokens)
@@ -273,7 +306,13 @@ class Answer(RunFold[Event]):
             "cache_read_input_tokens": cached,
             "output_tokens": total.completion_tokens,
             "output_tokens_details": {"thinking_tokens": total.reasoning_tokens},
+            **self._used(),
         }
+
+    def _used(self) -> dict[str, Any]:
+        """Return how often tools of Anthropic's ran here, if the request declares one."""
+        made = {f"{name}_requests": self._requests.get(name, 0) for name in (WEB_SEARCH, WEB_FETCH)}
+        return {"server_tool_use": made} if self._hosted else {}
 
     def _own(self) -> dict[str, Any]:
         told = with_notes(self.extension(), self._notes)
@@ -310,7 +349,8 @@ class Messages:
         state = self._state
         shown = sender_of(request)
         with state.gate.enter(shown):
-            asked, plan = await self._planned(request)
+            own = run_here(state.tools)
+            asked, plan = await self._planned(request, own)
             sender = shown.of_user(plan.user, told=plan.spec.origin)
             plan = with_sender(state, plan, sender)
             thinks = asked.thinking is None or asked.thinking.type != "disabled"
@@ -320,7 +360,8 @@ class Messages:
                 tools,
                 pausing=plan.spec.pausing,
                 thinks=thinks,
-                notes=asked.left_out(),
+                hosted=asked.hosted(own),
+                notes=asked.left_out(own),
             )
             answer.diagnosis = Diagnosis.of(asked, plan, state, sender.tenant)
             note_answer(request.scope, answer.id)
@@ -346,21 +387,29 @@ class Messages:
         state = self._state
 
         def planned(body: bytes) -> Plan:
-            _, chat = parse_count(body)
-            return make_plan(chat, state.engine, state.tools, state.limits)
+            return self._plan_of(*parse_count(body), run_here(state.tools))
 
         plan = await parsed(planned, await request.body())
         messages = await state.media.inlined(plan.messages, state.engine.media_rules)
         return JsonAnswer({"input_tokens": await state.engine.count_prompt(plan.spec, messages)})
 
-    async def _planned(self, request: Request) -> tuple[MessagesRequest, Plan]:
+    def _plan_of(self, asked: MessagesRequest, chat: ChatRequest, own: Collection[str]) -> Plan:
+        """Return the plan of a request; `own` are the tools of Anthropic's that run here."""
+        state, hosted = self._state, asked.hosted(own)
+        names = list(dict.fromkeys([*chat.server_tools, *hosted]))
+        chat = chat.model_copy(update={"server_tools": names})
+        tools = with_declared(state.tools, hosted)
+        return make_plan(chat, state.engine, tools, state.limits)
+
+    async def _planned(
+        self, request: Request, own: Collection[str]
+    ) -> tuple[MessagesRequest, Plan]:
         """Parse and check a body; raise `ApiError` if it is invalid."""
         asked, chat = await parsed_once(request, parse)
-        say_once(asked.left_out())
-        state = self._state
+        say_once(asked.left_out(own))
 
         def planned(body: bytes) -> Plan:
-            return make_plan(chat, state.engine, state.tools, state.limits)
+            return self._plan_of(asked, chat, own)
 
         return asked, await parsed(planned, await request.body())
 

@@ -7,7 +7,7 @@ ignored.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -35,6 +35,7 @@ from caesura.runtime.server.api.fields import (
     in_words,
     valid_schema,
 )
+from caesura.runtime.server.api.messages_tools import AnthropicTool, DeclaredTool
 from caesura.runtime.server.api.notes import UNSUPPORTED, left_out_of
 from caesura.runtime.server.http.errors import NO_THREADS, invalid
 from caesura.runtime.server.http.lineage import without_session
@@ -274,34 +275,6 @@ def _content(blocks: Sequence[Block]) -> Content:
     )
 
 
-class ClientTool(Part):
-    """A tool that the client runs itself. With `strict`, its calls follow the schema."""
-
-    type: str | None = None
-    name: Name
-    description: str | None = None
-    input_schema: Annotated[dict[str, Any], Field(default_factory=dict)]
-    strict: bool | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _is_a_clients(cls, tool: Any) -> Any:
-        kind = tool.get("type") if isinstance(tool, dict) else None
-        if kind not in (None, "custom"):
-            raise ValueError(
-                f"a tool of type {str(kind)[:64]!r} is not run here: name this server's own tools "
-                "in server_tools"
-            )
-        return tool
-
-    def function(self) -> dict[str, Any]:
-        """Return the tool in the form of chat completions."""
-        parameters = self.input_schema or {"type": "object", "properties": {}}
-        function: dict[str, Any] = {"name": self.name, "parameters": parameters}
-        function |= {"description": self.description, "strict": self.strict}
-        return {"type": "function", "function": function}
-
-
 class ToolChoice(Part):
     """Which tools the model must or may call."""
 
@@ -379,7 +352,7 @@ class MessagesRequest(BaseModel):
     max_tokens: Annotated[int, Field(ge=1)]
     messages: Annotated[list[MessageParam], Field(min_length=1, max_length=MAX_MESSAGES)]
     system: SystemBlocks = []
-    tools: Annotated[list[ClientTool], Field(max_length=MAX_TOOLS), Listed] = []
+    tools: Annotated[list[DeclaredTool], Field(max_length=MAX_TOOLS), Listed] = []
     tool_choice: ToolChoice | None = None
     server_tools: Annotated[list[str], Listed] = []
     stream: bool | None = None
@@ -403,7 +376,7 @@ class MessagesRequest(BaseModel):
         fields: dict[str, Any] = {
             "model": self.model,
             "messages": self._messages(),
-            "tools": [tool.function() for tool in self.tools],
+            "tools": [shown for tool in self.tools if (shown := tool.function()) is not None],
             "server_tools": self.server_tools,
             "max_tokens": self.max_tokens,
             "stop": self.stop_sequences,
@@ -420,13 +393,25 @@ class MessagesRequest(BaseModel):
             fields |= self.tool_choice.chat()
         return ChatRequest.model_validate(fields | self._output())
 
-    def left_out(self) -> list[str]:
-        """Return what is left out; raise `ApiError` for a field that cannot be."""
+    def hosted(self, run_here: Collection[str]) -> dict[str, AnthropicTool]:
+        """Return the declared tools that this server runs, by name."""
+        typed = (tool for tool in self.tools if isinstance(tool, AnthropicTool))
+        return {tool.kind: tool for tool in typed if tool.kind in run_here}
+
+    def left_out(self, run_here: Collection[str] = ()) -> list[str]:
+        """Return what is left out; raise `ApiError` for a field that cannot be.
+
+        `run_here` names the tools of Anthropic's that this server runs.
+        """
         notes = left_out_of(self.model_extra, harmless=HARMLESS, neutral=NEUTRAL, refused=REFUSED)
         if self.thinking is not None and self.thinking.budget_tokens is not None:
             notes.append("field thinking.budget_tokens")
+        for tool in self.tools:
+            notes += tool.left_out(run_here) if isinstance(tool, AnthropicTool) else []
+        own = [f"{name}_tool_result" for name in self.hosted(run_here)]
+        left_out = LEFT_OUT - {"server_tool_use", *own} if own else LEFT_OUT
         blocks = (block.type for message in self.messages for block in message.content)
-        return [*notes, *dict.fromkeys(f"block {kind}" for kind in blocks if kind in LEFT_OUT)]
+        return [*notes, *dict.fromkeys(f"block {kind}" for kind in blocks if kind in left_out)]
 
     def _messages(self) -> list[dict[str, Any]]:
         records = [record for message in self.messages for record in message.records()]
@@ -483,10 +468,11 @@ def _refuse_conflicts(request: MessagesRequest) -> None:
     """Raise `ApiError` for tools of one name, and for fields that cannot be honoured."""
     names = set(request.server_tools)
     for number, tool in enumerate(request.tools):
-        if tool.name in names:
+        name = tool.name or tool.type or ""
+        if name in names:
             param = f"tools[{number}].name"
-            raise invalid(f"{param}: there is already a tool named {tool.name!r}.", param)
-        names.add(tool.name)
+            raise invalid(f"{param}: there is already a tool named {name!r}.", param)
+        names.add(name)
     for edit in (request.context_management or ContextManagement()).edits:
         if not edit.type.startswith("clear_thinking"):  # the chat template decides
             kind = repr(edit.type[:64])

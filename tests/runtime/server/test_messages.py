@@ -483,7 +483,8 @@ async def test_a_stream_tells_what_waits_for_a_person(serve_script, tmp_path, do
               "name": "x", "input": {}}]}]},
             "send their results behind it",
         ),
-        ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0]: a tool of type 'bash_"),
+        ({"tools": [{"type": "wand_20250124", "name": "wand"}]}, "tools[0]: a tool of type 'wand_"),
+        ({"tools": [{"type": "bash_20250124"}]}, "tools[0]: name is missing"),
         (
             {"messages": [{"role": "user", "content": [{"type": "document",
               "source": {"type": "base64", "media_type": "application/pdf",
