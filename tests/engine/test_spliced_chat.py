@@ -158,6 +158,38 @@ async def test_thinking_is_told_apart_and_spliced(
         assert await client.follow_ups() == {"unchanged": len(FORMS), "changed": 1}
 
 
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("parser", ["qwen3", "glm45"])
+async def test_an_operators_own_parser_of_reasoning_is_spliced_behind(
+    engine: VllmEngine, settled: Any, parser: str, streams: bool
+) -> None:
+    """vLLM's `glm45` looks for the last marker in a prompt, which is in an earlier answer here."""
+    thought, answer = "Is it four?", "It is four."
+    written = f"<think>\n{thought}\n</think>\n\n{answer}"
+    forced: Any = {"structured_outputs": {"choice": [written]}, "return_token_ids": True}
+    over_it = over("qwen3", engine, thinks=True)
+    over_it.reasoning_parser = parser
+
+    async def ask(client: Client, *messages: Any) -> Any:
+        if streams:
+            return await client.streamed(*messages, extra_body=forced)
+        return (await client.chat(*messages, extra_body=forced)).choices[0].message
+
+    async with served(over_it) as client:
+        first = await ask(client, QUESTION)
+        assert (first.reasoning.strip(), first.content.strip()) == (thought, answer)
+        forms = (
+            {"content": first.content},
+            {"content": first.content, "reasoning": first.reasoning},
+            {"content": answer, "reasoning_content": thought},
+            {"content": written},
+        )
+        for number, form in enumerate(forms, 1):
+            said = await ask(client, QUESTION, {"role": "assistant", **form}, NEXT)
+            assert await client.follow_ups() == {"unchanged": number}
+            assert (said.reasoning.strip(), said.content.strip()) == (thought, answer)
+
+
 async def test_requests_that_shape_the_prompt_otherwise_are_left_to_the_server(
     client: Client,
 ) -> None:

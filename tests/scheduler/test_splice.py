@@ -45,6 +45,10 @@ TOOLS = [
 SPEC = SessionSpec(TOOLS)
 PLAIN = SessionSpec()
 FREE = Sampling()
+ANSWER_ENDS = {"glm4moe": "<|user|>", "gptoss": "<|return|>"}
+"""The token that ends an answer, where that is not the first one of `ENDS`."""
+REPLACED_ENDS = ("gptoss",)
+"""These templates end an earlier answer with another token, which stands instead of the first."""
 WRITTEN_CALL = 'Let me see. {"name": "add", "arguments": {"a":1,  "b":2}}'
 """What a model wrote for `CALL`, in no template's spelling."""
 # It writes an answer only while it is the last message.
@@ -90,17 +94,15 @@ class World:
         return found.report.why
 
 
-# An answer of gpt-oss ends with another token in a history, so that the whole is rendered.
-@pytest.mark.parametrize("template", [name for name in ENDS if name != "gptoss"])
+@pytest.mark.parametrize("template", ENDS)
 async def test_only_what_is_new_is_rendered(template: str) -> None:
     """The answer's tokens stay, and behind them stands what the template itself writes there."""
     tokenizer, renderer = renderer_of(template)
     world = World(renderer)
-    end = tokenizer.convert_tokens_to_ids(
-        "<|user|>" if template == "glm4moe" else ENDS[template][0]
-    )
+    end = tokenizer.convert_tokens_to_ids(ANSWER_ENDS.get(template, ENDS[template][0]))
     answer = {"role": "assistant", "content": f"{THOUGHT}It is 3."}
     tokens = await world.answered([SYSTEM, QUESTION], answer, f"{THOUGHT}It is  3.", [end])
+    tokens = tokens[:-1] if template in REPLACED_ENDS else tokens
     found = await world.follow(SYSTEM, QUESTION, answer, NEXT)
     assert (found.report.outcome, found.report.why) == ("spliced", "unchanged")
     assert found.report.spliced_tokens == len(tokens)
@@ -133,16 +135,15 @@ async def test_results_of_a_clients_tool_are_appended(
     assert "Let me see" not in new and "arguments" not in new
 
 
-# An answer of gpt-oss ends with another token in a history.
-@pytest.mark.parametrize("template", [name for name in ENDS if name != "gptoss"])
+@pytest.mark.parametrize("template", ENDS)
 async def test_system_messages_between_questions_are_appended(template: str) -> None:
     tokenizer, renderer = renderer_of(template)
     world = World(renderer)
-    text = "<|user|>" if template == "glm4moe" else ENDS[template][0]
     answer = {"role": "assistant", "content": "It is 3."}
     before = [QUESTION, {"role": "system", "content": "The day is new."}]
-    end = tokenizer.convert_tokens_to_ids(text)
+    end = tokenizer.convert_tokens_to_ids(ANSWER_ENDS.get(template, ENDS[template][0]))
     tokens = await world.answered(before, answer, "It is  3.", [end])
+    tokens = tokens[:-1] if template in REPLACED_ENDS else tokens
     rule = {"role": "system", "content": "Write in the folder."}
     found = await world.follow(*before, answer, rule, NEXT)
     assert found.tokens is not None and found.tokens[: len(tokens)] == tokens
@@ -165,15 +166,21 @@ async def test_templates_that_drop_thinking_lose_what_splicing_keeps(template: s
     assert "One and two." not in tokenizer.decode(rendered)
 
 
-async def test_an_answer_cut_by_a_token_limit_gets_its_end() -> None:
-    tokenizer, renderer = renderer_of("qwen3")
+@pytest.mark.parametrize(
+    ("template", "begin"),
+    [
+        ("qwen3", "<|im_end|>\n<|im_start|>user\nAnd 2+2?"),
+        ("gptoss", "<|end|><|start|>user<|message|>And 2+2?"),
+    ],
+)
+async def test_an_answer_cut_by_a_token_limit_gets_its_end(template: str, begin: str) -> None:
+    tokenizer, renderer = renderer_of(template)
     world = World(renderer)
     answer = {"role": "assistant", "content": "It is"}
     tokens = await world.answered([QUESTION], answer, "It is", [])
     found = await world.follow(QUESTION, answer, NEXT)
-    assert found.tokens is not None
-    new = tokenizer.decode(found.tokens[len(tokens) :])
-    assert new.startswith("<|im_end|>\n<|im_start|>user\nAnd 2+2?")
+    assert found.tokens is not None and found.tokens[: len(tokens)] == tokens
+    assert tokenizer.decode(found.tokens[len(tokens) :]).startswith(begin)
 
 
 async def test_a_conversation_goes_on_over_several_answers() -> None:
@@ -260,8 +267,8 @@ async def test_a_live_session_keeps_its_thinking_too() -> None:
     turn = {"role": "assistant", "content": f"{THOUGHT}It is 3."}
     tokens = [*renderer.prompt([QUESTION], ()), *renderer.encode(str(turn["content"]))]
     appended = await World(renderer).splicer.append(turn, [NEXT], PLAIN, tokens, FREE)
-    assert appended is not None
-    assert tokenizer.decode(appended).startswith("<|im_end|>\n<|im_start|>user\nAnd 2+2?")
+    assert appended is not None and not appended.instead
+    assert tokenizer.decode(appended.tokens).startswith("<|im_end|>\n<|im_start|>user\nAnd 2+2?")
     off = World(renderer, enabled=False).splicer
     assert await off.append(turn, [NEXT], PLAIN, tokens, FREE) is None
     full = [*tokens, *[tokens[0]] * CONTEXT_TOKENS]
@@ -289,3 +296,15 @@ async def test_mistrals_own_tokenizers(
     await world.answered([SYSTEM, QUESTION], answer, "It is 3.", [end])
     moved = await world.follow(SYSTEM, QUESTION, answer, NEXT)
     assert moved.report.why == why
+
+
+async def test_a_live_session_gets_the_end_of_an_earlier_answer() -> None:
+    tokenizer, renderer = renderer_of("gptoss")
+    prompt = renderer.prompt([QUESTION], ())
+    sampled = renderer.encode("<|channel|>final<|message|>It is 3.<|return|>")
+    turn = {"role": "assistant", "content": "It is 3."}
+    about = (turn, [NEXT], PLAIN, [*prompt, *sampled], FREE)
+    appended = await World(renderer).splicer.append(*about)
+    assert appended is not None and appended.instead
+    whole = tokenizer.decode(appended.joined([*prompt, *sampled]))
+    assert whole == tokenizer.decode(renderer.prompt([QUESTION, turn, NEXT], ()))

@@ -26,8 +26,15 @@ from caesura.scheduler.errors import ContextOverflow, UsageError
 from caesura.scheduler.messages import Message, Sampling, SessionSpec, has_media
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.options import server_args
+from caesura.scheduler.vllm.client.rendering.harmony import harmony_behind
+from caesura.scheduler.vllm.client.rendering.render import Behind, Continuation
 from caesura.scheduler.vllm.client.tapped_llm import Tap, TappedLLM, salted, tapped
-from caesura.scheduler.vllm.client.tool_parsers import PARSERS, register, thinking_parser
+from caesura.scheduler.vllm.client.tool_parsers import (
+    PARSERS,
+    parser_of_last_turn,
+    register,
+    thinking_parser,
+)
 from caesura.scheduler.vllm.client.turns import TurnMaker
 from caesura.scheduler.vllm_server import TokenTap, VllmServer
 
@@ -64,6 +71,8 @@ async def vllm_app(engine: VllmEngine) -> AsyncIterator[FastAPI]:
     args.structured_outputs_config = copy(llm.vllm_config.structured_outputs_config)
     if reads_thinking(engine):
         args.structured_outputs_config.reasoning_parser = thinking_parser(engine.language.thinking)
+    elif parser := parser_of_turns(engine):
+        args.structured_outputs_config.reasoning_parser = parser
     # Clients of Caesura's endpoint have always seen these figures.
     args.enable_prompt_tokens_details = True
     args.sse_keep_alive_interval = KEEP_ALIVE_SECONDS
@@ -161,6 +170,21 @@ def reads_thinking(engine: VllmEngine) -> bool:
     return bool(regions) and not (engine.reasoning_parser or harmony or special & regions)
 
 
+def parser_of_turns(engine: VllmEngine) -> str | None:
+    """Return the name of the operator's own parser of reasoning that reads no earlier turns.
+
+    The result is None without a parser, or where vLLM reads its answers by its name.
+    """
+    if not engine.reasoning_parser or HARMONY.name in engine.language.formats:
+        return None
+    return parser_of_last_turn(engine.reasoning_parser, engine.language.ends)
+
+
+def uses_harmony(engine: VllmEngine) -> bool:
+    """Return whether vLLM's server renders the model's chats by OpenAI's library."""
+    return engine.llm.model_config.hf_config.model_type == "gpt_oss"
+
+
 def parses_alone(engine: VllmEngine) -> bool:
     """Return whether only vLLM's server can read the answers of the engine's model.
 
@@ -185,25 +209,31 @@ class AppSplicing:
         self._rendering = engine.rendering
         self._splicer = engine.rendering.splicer
         self._renderer = engine.rendering.renderer
-        self._rearranges = bool(self._renderer.roles.told)  # asks the template, at the start
+        self._harmony = uses_harmony(engine)
+        self._rearranges = not self._harmony and bool(self._renderer.roles.told)
         self._context_tokens = engine.context_tokens
-        self._parses_reasoning = bool(engine.reasoning_parser)
+        own = bool(engine.reasoning_parser) and HARMONY.name not in engine.language.formats
+        self._reads_prompts = own and parser_of_turns(engine) is None
 
     async def follow_up(
         self, messages: Sequence[Message], spec: SessionSpec, sampling: Sampling
     ) -> FollowUp | None:
         """Return the prompt of a conversation; see `Splicer.follow_up`."""
-        found = await self._splicer.follow_up(messages, self._completed(spec), sampling)
+        told = (messages, self._completed(spec), sampling)
+        found = await self._splicer.follow_up(*told, self._written if self._harmony else None)
         if found is None or found.tokens is None:
             return found
         # vLLM's server refuses a limit that does not fit behind the prompt.
         if len(found.tokens) + (sampling.max_tokens or 1) > self._context_tokens:
             return FollowUp(FollowUpReport("rendered", "room"))
-        if self._parses_reasoning and not self._renderer.thinking(found.tokens):
-            # vLLM's parsers of reasoning look for the last marker in the prompt, which would be
-            # the end of an earlier answer's thinking.
+        if self._reads_prompts and not self._renderer.thinking(found.tokens):
+            # Some of vLLM's parsers of reasoning look for the last marker in the prompt, which
+            # would be the end of an earlier answer's thinking.
             return FollowUp(FollowUpReport("rendered", "reasoning"))
         return found
+
+    def _written(self, after: Continuation) -> Behind:
+        return harmony_behind(after, self._language.ends)
 
     @property
     def rearranges(self) -> bool:
@@ -240,8 +270,14 @@ class AppSplicing:
             await self._splicer.remember(messages, self._completed(spec), tap.tokens)
 
     def _shows_all(self, answer: Message, spec: SessionSpec, tap: TokenTap) -> bool:
-        """Return whether an answer has all calls: of several, a client may want the first alone."""
+        """Return whether an answer has all calls.
+
+        Of several, a client may want the first alone. Of gpt-oss's, vLLM shows none to a tool that
+        OpenAI's servers run.
+        """
         rule, calls = spec.sampling.calls, answer.get("tool_calls") or ()
+        if self._harmony:
+            return bool(calls) == (self._language.text_of(tap.tokens[-1]) == HARMONY.closes)
         if rule is None or not rule.single or not calls:
             return True
         reader = TurnMaker(self._language, spec).reader(
@@ -261,12 +297,11 @@ class AppSplicing:
 def server_splicing(engine: VllmEngine) -> AppSplicing | None:
     """Return the splicing of an engine's server, or None if its prompts cannot be replaced.
 
-    vLLM's server renders gpt-oss in a way of its own. A release of vLLM may take no prompts as
-    tokens.
+    A release of vLLM may take no prompts as tokens.
     """
     takes_tokens = hasattr(online_renderer, "_reused_prompt_token_ids")
     if not takes_tokens or not isinstance(engine.llm, TappedLLM):
         return None
-    if HARMONY.name in engine.language.formats or not engine.rendering.splicer.enabled:
+    if not engine.rendering.splicer.enabled:
         return None
     return AppSplicing(engine)

@@ -17,6 +17,8 @@ from vllm.entrypoints.generate.base.protocol import (
     FunctionCall,
     ToolCall,
 )
+from vllm.parser.abstract_parser import DelegatingParser
+from vllm.parser.parser_manager import ParserManager
 from vllm.reasoning import ReasoningParser, ReasoningParserManager
 from vllm.tool_parsers import ToolParser, ToolParserManager
 
@@ -327,6 +329,47 @@ def thinking_parser(openers: Sequence[str]) -> str:
     made = type("ThinkingParser", (_ThinkingParser,), {"openers": tuple(openers)})
     ReasoningParserManager.register_module(name, module=made)
     return name
+
+
+class _LastTurnParser(ReasoningParser):
+    """Lets a parser of vLLM's see no earlier turn of a prompt.
+
+    Many of them look for the last marker in the prompt. Where that holds the thinking of earlier
+    answers, they would take the end of it for that of the answer's own.
+    """
+
+    ends: frozenset[int] = frozenset()
+    """The tokens that end a turn."""
+
+    def is_reasoning_end(self, input_ids: Sequence[int]) -> bool:
+        """Return whether the thinking has ended, in a prompt's last turn or in an answer."""
+        return bool(super().is_reasoning_end(self._of_last(input_ids)))
+
+    def adjust_initial_state_from_prompt(self, prompt_token_ids: Sequence[int]) -> None:
+        """Let the parser begin where the last turn of a prompt ends."""
+        super().adjust_initial_state_from_prompt(self._of_last(prompt_token_ids))
+
+    def _of_last(self, tokens: Sequence[int]) -> list[int]:
+        """Return the tokens behind the last end of a turn; that of an answer is its last token."""
+        backwards = range(len(tokens) - 2, -1, -1)
+        end = next((at for at in backwards if tokens[at] in self.ends), -1)
+        return list(tokens[end + 1 :])
+
+
+def parser_of_last_turn(name: str, ends: frozenset[int]) -> str | None:
+    """Make vLLM's parser of reasoning `name` known as one that sees no earlier turns.
+
+    Returns the name of that one, or None where vLLM chooses how to read answers by the parser's
+    name.
+    """
+    composed = ParserManager.get_parser(reasoning_parser_name=name)
+    if composed is None or DelegatingParser not in composed.__bases__:
+        return None
+    own = f"caesura_last_turn_{name}"
+    bases = (_LastTurnParser, ReasoningParserManager.get_reasoning_parser(name))
+    made = type("LastTurnParser", bases, {"ends": ends})
+    ReasoningParserManager.register_module(own, module=made)
+    return own
 
 
 def _spec(tool: Any) -> ToolSpec:

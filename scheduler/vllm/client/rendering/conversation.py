@@ -124,10 +124,12 @@ class Conversation:
             self.history.extend(messages)
             return await self._render()
         splicer, spec, earlier = self._rendering.splicer, self._spec, self.history[:-1]
-        bridge = await splicer.append(turn, messages, spec, said.tokens, sampling, earlier)
+        suffix = await splicer.append(turn, messages, spec, said.tokens, sampling, earlier)
         self.history.extend(messages)
-        if bridge is not None:
-            return Appended(bridge)
+        if suffix is not None and not suffix.instead:
+            return Appended(suffix.tokens)
+        if suffix is not None and not has_media(self.history):  # tokens do not tell the media
+            return Appended(suffix.joined(said.tokens), replaces=True)
         logger.info("the chat template rewrites earlier turns: rendering all of them again")
         return await self._render()
 

@@ -13,6 +13,7 @@ from caesura.scheduler.messages import Message, ToolSpec
 from caesura.scheduler.vllm.client.rendering.render import (
     NO_VARIABLES,
     QUESTION,
+    Behind,
     Continuation,
     Renderer,
 )
@@ -82,7 +83,7 @@ class MistralRenderer(Renderer):
             return None
         return opened[end + 1 :] if after.last_token in self._ends else opened[end:]
 
-    def splice(self, after: Continuation) -> list[int] | None:
+    def splice(self, after: Continuation) -> Behind | None:
         """Return None: `bridge` never compares the turn, so its refusal is about other messages."""
         return None
 

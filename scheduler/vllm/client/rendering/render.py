@@ -69,6 +69,23 @@ class Continuation:
     calls_before: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """The tokens that a template writes behind the text of a turn.
+
+    With `instead` the first of them stand instead of the token that ended the turn: gpt-oss's
+    template ends the last answer with `<|return|>`, and an earlier one with `<|end|>`. The KV of
+    that token was never computed, so nothing is lost with it.
+    """
+
+    tokens: list[int]
+    instead: bool = False
+
+    def joined(self, turn: Sequence[int]) -> list[int]:
+        """Return all tokens, with those up to the end of the turn."""
+        return [*(turn[:-1] if self.instead else turn), *self.tokens]
+
+
 class Renderer:
     """Renders messages for one model; callable from any thread."""
 
@@ -175,12 +192,12 @@ class Renderer:
             return None
         return self._behind(closed[len(asked) :], opened[len(closed) :], after.last_token)
 
-    def splice(self, after: Continuation) -> list[int] | None:
-        """Return what `bridge` does where the template would later write the turn differently.
+    def splice(self, after: Continuation) -> Behind | None:
+        """Return what follows a turn where the template would later write the turn differently.
 
         Templates drop the thinking of earlier turns, for example. So a turn with other text stands
         in for it, and what the template writes behind that text is taken. The result is None if
-        that depends on what follows, or if the template changes anything before the turn.
+        the template leaves that text out, or if it changes anything before the turn.
         """
         after = self._told(after)
         question, tools, template = [*after.system, QUESTION], after.tools, after.template
@@ -194,10 +211,14 @@ class Renderer:
             return None
         _, found, end = closed.partition(_STAND_IN)
         _, found_again, later = opened.partition(_STAND_IN)
-        kept = self._kept(end, later)
-        if not (found and found_again) or kept is None:
+        if not (found and found_again):
             return None
-        return self._behind(kept, later[len(kept) :], after.last_token)
+        kept = self._kept(end, later)
+        if kept is not None:
+            return Behind(self._behind(kept, later[len(kept) :], after.last_token))
+        if end.rstrip() not in self._end_texts:
+            return None
+        return Behind(self._encode_bounded(later), instead=after.last_token in self._ends)
 
     def _told(self, after: Continuation) -> Continuation:
         """Return a continuation with the calls that the template can write in one turn."""

@@ -13,7 +13,7 @@ from caesura.scheduler.answers import Answers, FollowUp, Missed
 from caesura.scheduler.errors import ContextOverflow, UsageError
 from caesura.scheduler.histories import Histories, History, length_up_to_answer
 from caesura.scheduler.messages import Message, Sampling, SessionSpec, has_media
-from caesura.scheduler.vllm.client.rendering.render import Continuation, Renderer
+from caesura.scheduler.vllm.client.rendering.render import Behind, Continuation, Renderer
 from caesura.scheduler.vllm.client.rendering.roles import leading_system
 from caesura.scheduler.vllm.client.rendering.threads import MAX_INLINE_CHARACTERS, RenderThreads
 
@@ -27,6 +27,8 @@ MAX_INLINE_MESSAGES = 50
 """The longest history that is read in the event loop."""
 READ_IN_TIME = 32
 """How many characters of a message are read in the time in which one is rendered."""
+Write = Callable[[Continuation], Behind | None]
+"""Writes what follows a turn, or returns None if it cannot say. Raises `UsageError`."""
 
 
 class Splicer:
@@ -59,12 +61,16 @@ class Splicer:
             self._answers.remember(await self._history(messages, spec), tokens)
 
     async def follow_up(
-        self, messages: Sequence[Message], spec: SessionSpec, sampling: Sampling
+        self,
+        messages: Sequence[Message],
+        spec: SessionSpec,
+        sampling: Sampling,
+        write: Write | None = None,
     ) -> FollowUp | None:
         """Return the prompt of a conversation, or None if nothing in it follows an answer.
 
-        `sampling` is that of the turn to come. Raises `ContextOverflow` for new messages that
-        cannot fit into the context window.
+        `sampling` is that of the turn to come. `write` writes what is new instead of the chat
+        template. Raises `ContextOverflow` for new messages that cannot fit into the context window.
         """
         length = length_up_to_answer(messages)
         if length is None:
@@ -81,17 +87,18 @@ class Splicer:
         calls = _count_calls(messages[: length - 1])
         after = Continuation(turn, new, spec.tools, found[-1], system, spec.template, calls)
         try:
-            suffix = await self._suffix(self._behind, after)
+            suffix = await self._suffix(write or self._behind, after)
         except ContextOverflow:
             raise
         except UsageError:
             suffix = None  # the template may accept the whole history, or say what is wrong in it
         if suffix is None:
             return _rendered("template")
-        if not self._has_room(len(found) + len(suffix), sampling.max_tokens):
+        tokens = suffix.joined(found)
+        if not self._has_room(len(tokens), sampling.max_tokens):
             return _rendered("room")
-        report = FollowUpReport("spliced", "unchanged", len(found))
-        return FollowUp(report, [*found, *suffix])
+        report = FollowUpReport("spliced", "unchanged", len(tokens) - len(suffix.tokens))
+        return FollowUp(report, tokens)
 
     async def append(
         self,
@@ -101,8 +108,8 @@ class Splicer:
         tokens: Sequence[int],
         sampling: Sampling,
         earlier: Sequence[Message] = (),
-    ) -> list[int] | None:
-        """Return the tokens to append after `tokens`, which end with the model's turn `turn`.
+    ) -> Behind | None:
+        """Return what follows `tokens`, which end with the model's turn `turn`.
 
         `earlier` are the messages before that turn.
         The result is None if all messages have to be rendered again. Raises `UsageError` and
@@ -110,11 +117,11 @@ class Splicer:
         """
         about = (turn, messages, spec.tools, tokens[-1], (), spec.template)
         after = Continuation(*about, _count_calls(earlier))
-        suffix = await self._suffix(self._renderer.bridge, after)
+        suffix = await self._suffix(self._bridged, after)
         if suffix is not None or self._answers is None:
             return suffix
         suffix = await self._suffix(self._renderer.splice, after)
-        if suffix is None or not self._has_room(len(tokens) + len(suffix), sampling.max_tokens):
+        if suffix is None or not self._has_room(len(suffix.joined(tokens)), sampling.max_tokens):
             return None
         return suffix
 
@@ -123,14 +130,15 @@ class Splicer:
         read = partial(self._histories.of, messages, spec)
         return await self._threads.run_sized(read, _size(messages))
 
-    def _behind(self, after: Continuation) -> list[int] | None:
-        """Return the tokens behind a turn, or None if the template cannot say."""
-        exact = self._renderer.bridge(after)
-        return exact if exact is not None else self._renderer.splice(after)
+    def _behind(self, after: Continuation) -> Behind | None:
+        """Return what follows a turn, or None if the template cannot say."""
+        return self._bridged(after) or self._renderer.splice(after)
 
-    async def _suffix(
-        self, render: Callable[[Continuation], list[int] | None], after: Continuation
-    ) -> list[int] | None:
+    def _bridged(self, after: Continuation) -> Behind | None:
+        exact = self._renderer.bridge(after)
+        return None if exact is None else Behind(exact)
+
+    async def _suffix(self, render: Write, after: Continuation) -> Behind | None:
         about = (after.turn, after.messages, after.tools, after.system)
         return await self._threads.run(partial(render, after), *about)
 
