@@ -14,6 +14,7 @@ from caesura.intercept.calls.events import Event
 from caesura.runtime.errors import EngineFailed, UsageError
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.messages import InputGrammar, MediaRules, Message, Sampling, SessionSpec
+from caesura.scheduler.programs import Origin
 from caesura.scheduler.revival import Revival
 from caesura.scheduler.session_log import SessionLog
 from caesura.scheduler.vllm_server import VllmServer
@@ -121,6 +122,14 @@ class Engine(Protocol):
         The session writes its turns to `log`. It first replays the turns that the log holds, with
         the same events and the same ids of calls; the caller sends the same messages again. Where
         the log ends, also within a turn, the session goes on with the engine.
+        """
+        ...
+
+    async def end_session(self, origin: Origin) -> None:
+        """Free what is kept only for later requests of a session, and of those that it started.
+
+        `origin` names the session and its tenant. Requests that are under way go on. An engine
+        that is dead keeps nothing.
         """
         ...
 

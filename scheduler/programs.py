@@ -48,23 +48,48 @@ class Origin:
 NO_ORIGIN = Origin()
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """When a name's program first arrived and when the name was last used, and its parent."""
+
+    first: float
+    last: float
+    parent: str
+
+
 class Programs:
     """The first arrivals of programs, bounded in number and in idle time."""
 
     def __init__(self, max_programs: int = MAX_PROGRAMS) -> None:
         self._max_programs = max_programs
-        self._seen: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
+        self._seen: OrderedDict[tuple[str, str], _Seen] = OrderedDict()
 
     def arrival(self, origin: Origin, now: float) -> float:
         """Return when the program of a request that arrives `now` first arrived, in seconds."""
         names = [name for name in (origin.parent, origin.session) if name]
         keys = [(origin.tenant, name) for name in names]
         known = [self._seen[key] for key in keys if key in self._seen]
-        alive = [first for first, last in known if now - last <= MAX_IDLE_SECONDS]
+        alive = [seen.first for seen in known if now - seen.last <= MAX_IDLE_SECONDS]
         arrival = min([*alive[:1], now])
         for key in keys:
-            self._seen[key] = (arrival, now)
+            before = self._seen.get(key)
+            parent = before.parent if before is not None else ""
+            if key[1] == origin.session:
+                parent = origin.parent or parent
+            self._seen[key] = _Seen(arrival, now, parent)
             self._seen.move_to_end(key)
         while len(self._seen) > self._max_programs:
             self._seen.popitem(last=False)
         return arrival
+
+    def end(self, tenant: str, session: str) -> frozenset[str]:
+        """Forget a tenant's session, and all that it has started; return their names."""
+        parents = {name: seen.parent for (of, name), seen in self._seen.items() if of == tenant}
+        ended: set[str] = set()
+        found = {session}
+        while found:
+            ended |= found
+            found = {name for name, parent in parents.items() if parent in found} - ended
+        for name in ended:
+            self._seen.pop((tenant, name), None)
+        return frozenset(ended)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import HTTPConnection
 from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -35,6 +36,7 @@ from caesura.runtime.server.http.returning import Named
 from caesura.runtime.server.http.stream import Streamed
 from caesura.runtime.server.keys.access import Door
 from caesura.runtime.server.keys.auditing import Auditing, ended
+from caesura.runtime.server.keys.sender import sender_of
 from caesura.runtime.server.load.gate import Gate, QueueBound, unavailable
 from caesura.runtime.server.load.metrics import Metrics
 from caesura.runtime.server.load.options import ServerOptions
@@ -123,7 +125,7 @@ class Application:
         self._following: asyncio.Task[None] | None = None
         self._log = None if recorder is None else HttpLog(recorder)
         rules = Rules(door.check, state.metrics.observe_request, self._log, door.headers)
-        self._app: ASGIApp = Exchanges(self._connections, rules)
+        self._app: ASGIApp = Exchanges(_SessionEnds(self._connections, state.engine), rules)
         if cors := options.allowed_origins:
             self._app = CORSMiddleware(
                 self._app, allow_origins=cors, allow_methods=["*"], allow_headers=["*"]
@@ -243,6 +245,23 @@ class Application:
     def cancel_all(self) -> None:
         """Cancel all requests under way, downloads and streams too."""
         self._connections.cancel_all()
+
+
+class _SessionEnds:
+    """Middleware that ends a session in the engine behind the answer to its last request."""
+
+    def __init__(self, app: ASGIApp, engine: Engine) -> None:
+        self._app = app
+        self._engine = engine
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, and free what was kept for others of its session if it says so."""
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            if (ended := sender_of(HTTPConnection(scope)).ended) is not None:
+                # Shielded, since a request is cancelled whose client leaves.
+                await asyncio.shield(self._engine.end_session(ended))
 
 
 def create_app(

@@ -59,6 +59,7 @@ from caesura.scheduler.messages import (
     SessionSpec,
     has_media,
 )
+from caesura.scheduler.programs import Origin
 from caesura.scheduler.revival import Revival
 from caesura.scheduler.session_log import LoggedTurn, SessionLog, TurnOutcome
 
@@ -393,6 +394,8 @@ class ScriptedEngine:
         """The media that prompts may hold; by default none."""
         self.piece_characters = piece_characters
         self.pace = pace
+        self.ended_sessions: list[Origin] = []
+        """The sessions whose clients have ended them, with their tenants."""
         self.sessions: list[ScriptedSession] = []
         """All sessions in the order of opening, including closed ones."""
 
@@ -410,6 +413,10 @@ class ScriptedEngine:
     def context_tokens(self) -> int:
         """The context window in tokens; a turn that does not fit raises `ContextOverflow`."""
         return self._context_tokens
+
+    async def end_session(self, origin: Origin) -> None:
+        """Note that a session was ended; nothing is kept for it."""
+        self.ended_sessions.append(origin)
 
     def check_input(self, grammar: InputGrammar) -> None:
         """Take any grammar, which the script need not follow."""

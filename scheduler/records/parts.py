@@ -169,8 +169,8 @@ class DecisionRow(NamedTuple):
         About(
             "`decided` by the handling itself, `running` requests needed blocks, to `admit` a "
             "waiting one, the engine was `stuck`, the pause's `deadline`, a `reset` of the prefix "
-            "cache, a `recurrent state` that may hold other tokens, or an `unknown layout` of the "
-            "KV cache"
+            "cache, the `session end` that its client told, a `recurrent state` that may hold "
+            "other tokens, or an `unknown layout` of the KV cache"
         ),
     ] = ""
     preserve: Annotated[float | None, About("price of keeping", "block-seconds")] = None

@@ -283,3 +283,46 @@ async def test_an_answer_that_a_stop_text_ended_is_not_remembered(client: Client
     message = echoed(first.choices[0].message)
     await client.chat({"role": "user", "content": "Hello, who are you?"}, message, NEXT)
     assert await client.follow_ups() == {"unknown": 1}
+
+
+CHILD: Any = {"role": "user", "content": "Please tell me exactly what 96 * 34 is, will you?"}
+
+
+async def asked(client: Client, question: Any, salt: Any, **headers: str) -> Any:
+    """Return the call with which an answer ends, so that its KV is kept."""
+    answer = await client.chat(question, tools=TOOLS, extra_body=salt, extra_headers=headers)
+    message = answer.choices[0].message
+    assert message.tool_calls
+    return message
+
+
+@pytest.mark.parametrize("named", ["Caesura", "X-Dynamo"])
+async def test_the_end_frees_the_blocks_of_a_session_and_its_sub_agents(
+    client: Client, engine: VllmEngine, named: str
+) -> None:
+    """A request of any prompt ends the session, and the blocks that others share stay."""
+    name, parent = (
+        ("Caesura-Session", "Caesura-Parent")
+        if named == "Caesura"
+        else ("X-Dynamo-Session-ID", "X-Dynamo-Parent-Session-ID")
+    )
+    before, salt = await engine.state(), {"cache_salt": named}
+    other = await asked(client, QUESTION, salt, **{name: "other"})
+    alone = (await engine.state())["blocks_paused"] - before["blocks_paused"]
+    assert alone > 0
+    await asked(client, QUESTION, salt, **{name: "main"})
+    await asked(client, CHILD, salt, **{name: "child", parent: "main"})
+    kept = await engine.state()
+    assert kept["retained"] == before["retained"] + 3
+    assert kept["blocks_paused"] > before["blocks_paused"] + alone
+    final = {name: "main", f"{named}-Session-Final": "true"}
+    await client.chat({"role": "user", "content": "."}, max_tokens=1, extra_headers=final)
+    after = await engine.state()
+    assert after["retained"] == before["retained"] + 1
+    assert after["blocks_paused"] == before["blocks_paused"] + alone
+    assert after["blocks_free"] + after["blocks_paused"] == after["blocks_total"]
+    result = {"role": "tool", "tool_call_id": other.tool_calls[0].id, "content": "816"}
+    answer = await client.chat(QUESTION, echoed(other), result, tools=TOOLS, extra_body=salt)
+    assert cached(answer) > 0
+    released = (await client.openai._client.get("/metrics")).text
+    assert 'why="session end"' in released

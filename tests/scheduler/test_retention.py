@@ -272,3 +272,73 @@ def test_a_paused_request_whose_client_leaves_without_kv_ends() -> None:
     assert not manager.paused_kvs and "a" not in world.scheduler.requests
     follow_up(world, asked)
     ends_well(world)
+
+
+def named(world: World, name: str, session: str, start: int, **about: Any) -> Session:
+    """A request of a named session that ends with a call."""
+    asked = world.plain(name, range(start, start + 100), HERMES, caesura_session=session, **about)
+    until_finished(world, asked)
+    return asked
+
+
+def end(world: World, session: str, tenant: str = "") -> Any:
+    given = {"command": "end_session", "session": session, "tenant": tenant}
+    return world.scheduler.parts.commands.run(given)["ended"]
+
+
+@IN_EVERY_MODE
+def test_the_end_of_a_session_frees_what_only_it_and_its_sub_agents_would_use(
+    asynchronous: bool, depth: int
+) -> None:
+    world = make_world(asynchronous, depth, blocks=80, retention=900.0)
+    pool = world.scheduler.kv_cache_manager.block_pool
+    kept = named(world, "kept", "other", 0)
+    named(world, "main", "main", 0, caesura_tenant="")  # it begins as the other does
+    named(world, "child", "child", 1000, caesura_parent="main")
+    named(world, "grandchild", "grandchild", 2000, caesura_parent="child")
+    named(world, "theirs", "main", 3000, caesura_tenant="theirs")
+    assert end(world, "unknown") == end(world, "main", "nobody") == 0
+    assert pool.get_num_free_blocks() == 80 - 5 * KEPT + 6, "main and the other share a prompt"
+    assert end(world, "main") == 3
+    world.step()
+    world.drain()
+    assert set(retained(world)) == {"kept", "theirs"}
+    assert pool.get_num_free_blocks() == 80 - 2 * KEPT
+    assert first_chunk(world, follow_up(world, kept)) == 16 * KEPT
+    assert end(world, "main", "theirs") == 1
+    ends_well(world)
+
+
+def test_the_end_of_a_session_frees_its_copies_on_the_host() -> None:
+    world = make_world(host_blocks=KEPT)
+    store = world.scheduler.parts.manager.planner.store
+    named(world, "a", "main", 0)
+    choose(world, a="swap")
+    step_until(world, lambda: not world.scheduler.parts.manager.planner.busy and store.used == KEPT)
+    end(world, "main")
+    assert store.available == KEPT and not retained(world)
+    ends_well(world)
+
+
+@IN_EVERY_MODE
+def test_a_request_under_way_is_not_kept_after_the_end_of_its_session(
+    asynchronous: bool, depth: int
+) -> None:
+    world = make_world(asynchronous, depth)
+    asked = world.plain("a", range(100), HERMES, caesura_session="main")
+    world.step()
+    assert end(world, "main") == 0
+    until_finished(world, asked)
+    assert not retained(world)
+    named(world, "b", "main", 0)
+    assert retained(world), "the name may begin a new session"
+    ends_well(world)
+
+
+def test_a_paused_request_of_an_ended_session_is_not_kept() -> None:
+    world = make_world()
+    asked = paused_at_call(world)
+    world.scheduler.parts.sessions["a"].final = True
+    leave(world, asked)
+    assert not world.scheduler.parts.manager.paused_kvs and "a" not in world.scheduler.requests
+    ends_well(world)

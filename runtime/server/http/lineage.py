@@ -15,6 +15,8 @@ from caesura.scheduler.programs import MAX_NAME_CHARACTERS, NO_ORIGIN, Origin
 
 SESSION, PARENT = "Caesura-Session", "Caesura-Parent"
 """The headers with which a client names a session, and the session that started it."""
+FINAL = ("Caesura-Session-Final", "X-Dynamo-Session-Final")
+"""The headers with which a client says, by `true`, that a request is its session's last."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _IN_USER = "_session_"
 """What stands before the session in the `metadata.user_id` of older releases of Claude Code."""
@@ -78,6 +80,12 @@ def named_by(headers: Mapping[str, str]) -> Origin:
     own = OWN.read(told)
     found = next((each for each in _read(told) if each.session), NO_ORIGIN)
     return Origin("", own.session or found.session, own.parent or found.parent)
+
+
+def is_final(headers: Mapping[str, str]) -> bool:
+    """Return whether the headers of a request say that its session ends with it."""
+    told = {name.lower(): text for name, text in headers.items()}
+    return any(told.get(name.lower(), "").strip().lower() == "true" for name in FINAL)
 
 
 def named_in(fields: Mapping[str, Any]) -> Origin:

@@ -13,7 +13,7 @@ from typing import Any
 from starlette.requests import HTTPConnection
 
 from caesura.runtime.server.http.errors import invalid
-from caesura.runtime.server.http.lineage import PARENT, SESSION, named_by
+from caesura.runtime.server.http.lineage import PARENT, SESSION, is_final, named_by
 from caesura.runtime.server.keys.key import UNDECODABLE, Key, tenant_of
 from caesura.scheduler.programs import MAX_NAME_CHARACTERS, NO_ORIGIN, Origin
 
@@ -34,6 +34,8 @@ class _Shown:
     """A text that the client chooses, and repeats whenever it repeats this request."""
     named: Origin = NO_ORIGIN
     """The session and its parent, by their names."""
+    is_final: bool = False
+    """Whether the session ends with this request."""
 
     @property
     def key(self) -> str:
@@ -88,6 +90,14 @@ class Sender:
         """The digest of the API key that the request shows, or an empty text."""
         return self.origin.tenant
 
+    @property
+    def ended(self) -> Origin | None:
+        """The session that ends with this request, if its headers name it and say so."""
+        shown = self.shown
+        if not (shown.is_final and 0 < len(shown.named.session) <= MAX_NAME_CHARACTERS):
+            return None
+        return Origin(self.tenant, shown.named.session)
+
     def of_user(self, user: str | None, session: str = "", told: Origin = NO_ORIGIN) -> "Sender":
         """Return the sender of a request whose body names a `user`, with the session of its run.
 
@@ -130,6 +140,7 @@ def found_sender(headers: Mapping[str, str], keys: Mapping[str, Key]) -> Sender:
         headers.get("Authorization") or (f"Bearer {key}" if key else None),
         headers.get(IDEMPOTENCY_KEY),
         named_by(headers),
+        is_final(headers),
     )
     tenant = tenant_of(shown.key)
     return Sender(

@@ -4,6 +4,7 @@ The class implements `caesura.runtime.engine.Engine`.
 """
 
 import asyncio
+import logging
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.errors import EngineFailed, UsageError, refuse_forked
 from caesura.scheduler.messages import InputGrammar, MediaRules, Message, Sampling, SessionSpec
+from caesura.scheduler.programs import Origin
 from caesura.scheduler.revival import Revival
 from caesura.scheduler.session_log import SessionLog
 from caesura.scheduler.vllm.client.data_parallel import Routes, combined, routes_of
@@ -60,6 +62,8 @@ from caesura.scheduler.vllm.wire import (
     secret_to_send,
 )
 from caesura.scheduler.vllm_server import VllmServer
+
+logger = logging.getLogger(__name__)
 
 
 class VllmEngine:
@@ -257,6 +261,15 @@ class VllmEngine:
         except EngineDeadError as error:
             raise EngineFailed(f"the engine is dead: {error}") from error
         raise EngineFailed("the scheduler did not answer; start vLLM with Caesura's scheduler")
+
+    async def end_session(self, origin: Origin) -> None:
+        """Free what is kept for a session in all engines; see `Engine.end_session`."""
+        told = {"tenant": origin.tenant, "session": origin.session}
+        try:
+            await self.command_all({"command": "end_session", **told})
+        except (UsageError, EngineFailed) as error:
+            # A dead engine keeps nothing, and elsewhere the KV is freed after its time.
+            logger.warning("a session was not ended in the engine: %s", error)
 
     # -- what its operator sees: this engine is its own `caesura.runtime.engine.Backend` -----------
 

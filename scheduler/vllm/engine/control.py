@@ -19,6 +19,7 @@ from caesura.intercept.kv.handling import make_handling
 from caesura.intercept.kv.states import State
 from caesura.intercept.kv.views import Handling
 from caesura.intercept.pause_hints import MAX_SECONDS
+from caesura.scheduler.programs import Origin
 from caesura.scheduler.vllm.engine.calls import CallStops
 from caesura.scheduler.vllm.engine.kv.manager import PausedKVManager
 from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs
@@ -226,6 +227,7 @@ class Commands:
             "calibrate": self._calibrate,
             "measure": self._measure,
             "expect_pause": self._expect_pause,
+            "end_session": self._end_session,
         }
 
     def run(self, message: Any) -> dict[str, Any]:
@@ -260,6 +262,16 @@ class Commands:
         if isinstance(seconds, int):  # it may be too large for a float
             seconds = max(-1, min(seconds, int(MAX_SECONDS)))
         return {"taken": self._engine.pauses.expect(request_id, float(seconds))}
+
+    def _end_session(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Free what is kept for the `session` of a `tenant`, and for those that it started."""
+        tenant, session = fields.get("tenant"), fields.get("session")
+        if not isinstance(tenant, str):
+            raise ValueError(f"end_session: `tenant` must be a text, got {tenant!r:.100}")
+        if not isinstance(session, str) or not session:
+            raise ValueError(f"end_session: `session` must be a name, got {session!r:.100}")
+        engine = self._engine
+        return {"ended": engine.manager.end_session(Origin(tenant, session), engine.clock())}
 
     def _measure(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Start or stop measuring, by the field `on`."""

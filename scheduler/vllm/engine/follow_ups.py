@@ -86,14 +86,16 @@ class FollowUps:
             self._close(followed)
         paused = self._paused_kvs.get(request.request_id)
         if paused is not None and has_stopped(request):
-            self._take_over(request, paused)
+            if not served.session.final:
+                self._take_over(request, paused)
             self._sessions.left(served)
             return True
         call = self._call_of(served)
         if call is None:
             return False
         self._sessions.passed_on(served, call.tool, bytes(call.text))
-        self._retain(request, call.tool, served.session)
+        if not served.session.final:
+            self._retain(request, call.tool, served.session)
         return True
 
     def _call_of(self, served: Served) -> Call | None:

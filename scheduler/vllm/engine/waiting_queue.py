@@ -46,10 +46,10 @@ class Shares:
         Each tenant's own requests stay in order of rank.
         """
         waiting = [self._sessions[one.request_id] for one in ready]
-        running = {self._sessions[one.request_id].tenant for one in self._port.running()}
-        self._waiting = frozenset(one.tenant for one in waiting)
+        running = {self._sessions[one.request_id].origin.tenant for one in self._port.running()}
+        self._waiting = frozenset(one.origin.tenant for one in waiting)
         self._accounts.set_present(running | self._waiting)
-        begins = self._accounts.begins((one.tenant, one.expected_seconds) for one in waiting)
+        begins = self._accounts.begins((one.origin.tenant, one.expected_seconds) for one in waiting)
         places = sorted(range(len(ready)), key=begins.__getitem__)
         return [ready[place] for place in places]
 
@@ -65,7 +65,7 @@ class Shares:
         for request_id, tokens in output.num_scheduled_tokens.items():
             request = self._port.request(request_id)
             assert request is not None
-            tenant = self._sessions[request_id].tenant
+            tenant = self._sessions[request_id].origin.tenant
             held = request.num_tokens + groups.fixed_tokens(request.num_tokens, size)
             used[tenant] = used.get(tenant, 0.0) + held / capacity + tokens / total
         if waiting is None and self._port.anything_queued():
@@ -90,12 +90,12 @@ def overtaken(ready: Sequence[Request], waits: Sequence[SessionState]) -> list[b
     of_tenant: dict[str, float] = {}
     for request, session in zip(ready, waits, strict=True):
         if not is_ready(request):
-            latest = of_tenant.get(session.tenant, session.queued_at)
-            of_tenant[session.tenant] = max(latest, session.queued_at)
+            latest = of_tenant.get(session.origin.tenant, session.queued_at)
+            of_tenant[session.origin.tenant] = max(latest, session.queued_at)
     found, behind = [], float("-inf")
     for request, session in zip(reversed(ready), reversed(waits), strict=True):
         if is_ready(request):
-            latest = max(behind, of_tenant.get(session.tenant, behind))
+            latest = max(behind, of_tenant.get(session.origin.tenant, behind))
             found.append(session.queued_at < latest)
         else:
             behind = max(behind, session.queued_at)

@@ -9,6 +9,7 @@ import pytest
 from caesura.runtime.front.asked import asked_in
 from caesura.runtime.server.http.lineage import (
     DIALECTS,
+    FINAL,
     OWN,
     named_by,
     named_in,
@@ -174,3 +175,22 @@ async def test_what_vllm_answers_is_told_the_names_too(serve_script: Any) -> Non
 if __name__ == "__main__":
     before, _, rest = PAGE.read_text().partition(BEGIN)
     PAGE.write_text(before + BEGIN + table() + END + rest.partition(END)[2])
+
+
+@pytest.mark.parametrize("header", FINAL)
+async def test_a_session_ends_behind_the_answer_to_its_last_request(
+    serve_script: Any, header: str
+) -> None:
+    """Whatever route answers it, also with an error; a request that names no session ends none."""
+    served = await serve_script(["One.", "Two."])
+    ended = served.engine.ended_sessions
+    chat = "/v1/chat/completions"
+    for path, fields, given in (
+        (chat, served.body(), {"X-Session-ID": "s0", header: "false"}),
+        (chat, served.body(), {header: "true"}),
+        (chat, {}, {"X-Session-ID": "s1", "X-Parent-Session-ID": "s0", header: "True"}),
+        ("/v1/messages", {}, {"X-Session-ID": "s2", header: "true"}),
+    ):
+        async with served.http.post(path, json=fields, headers=given) as response:
+            await response.read()
+    assert ended == [Origin("", "s1"), Origin("", "s2")]

@@ -23,6 +23,7 @@ from caesura.intercept.kv.states import Pause, State
 from caesura.intercept.kv.step_budget import copy_order, writes_behind
 from caesura.intercept.kv.views import Decision, Handling, Prices
 from caesura.intercept.kv.waste import prices
+from caesura.scheduler.programs import Origin
 from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm.engine.kv.paused_kvs import PausedKVs, can_lose
 from caesura.scheduler.vllm.engine.kv.views import PolicyViews
@@ -193,6 +194,10 @@ class LinkBandwidth:
             return False
         self._probe_at = now + PROBE_SECONDS
         return True
+
+
+SESSION_END = "session end"
+"""Why KV is released whose follow-up will not come, since its client has ended the session."""
 
 
 EXPIRE_SECONDS = 0.25
@@ -531,6 +536,22 @@ class PausedKVManager:
         if kv.key in self.paused_kvs:
             self._disown(kv)
             self.paused_kvs.freshen(kv)
+
+    def end_session(self, origin: Origin, now: float) -> int:
+        """Free what is kept for follow-ups of a session and of those that it started.
+
+        Return of how many requests KV was freed. KV whose follow-up has come is left to that.
+        """
+        names, ended = self._sessions.end(origin), 0
+        for kv in list(self.paused_kvs.retained.values()):
+            if kv.follow_up is not None or not kv.session.is_of(origin.tenant, names):
+                continue
+            ended += 1
+            self.drop(kv, now, SESSION_END)
+            if kv.key in self.paused_kvs:  # it is on the host
+                kv.releases.append(Release(now, "discard", 0, SESSION_END, None))
+                self.close(kv, now)
+        return ended
 
     def drop_all(self, now: float) -> None:
         """Release all blocks of all paused KV."""

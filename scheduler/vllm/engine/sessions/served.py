@@ -4,7 +4,7 @@ A session has a stage, which `TRANSITIONS` bounds. A request has one record, `Se
 arrival to its end; `ServedRequests` makes it and forgets it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import takewhile
@@ -21,6 +21,7 @@ from caesura.intercept.kv.states import Pause
 from caesura.intercept.kv.views import PausedKVView, Prices, StepView
 from caesura.scheduler.policy.ranking import Score
 from caesura.scheduler.predict.facts import Facts
+from caesura.scheduler.programs import NO_ORIGIN, Origin
 from caesura.scheduler.records import OpeningRecord
 from caesura.scheduler.vllm.engine.port import Block
 from caesura.scheduler.vllm.engine.port.blocks import Checkpoint
@@ -103,8 +104,8 @@ class SessionState:
     `scored_in` for the KV in `scored_for`. `misfit` is the need found in step `misfit_in`, when it
     did not fit: blocks, and tokens that need no computation. `spoilt`: a segment missed the
     objective; `latest_start` is the latest admission with which the present one meets it.
-    `tenant` is a digest of the client's key, and `expected_seconds` the engine seconds that the
-    present segment is expected to consume.
+    `origin` is where its last request comes from, and `expected_seconds` the engine seconds that
+    the present segment is expected to consume. `final`: its client sends no follow-up any more.
     """
 
     session_id: str
@@ -125,7 +126,8 @@ class SessionState:
     started: bool = False
     spoilt: bool = False
     latest_start: float = inf
-    tenant: str = ""
+    origin: Origin = NO_ORIGIN
+    final: bool = False
     expected_seconds: float = 0.0
     score: Score | None = None
     scored_in: int = 0
@@ -139,6 +141,11 @@ class SessionState:
         if self.stage not in stages:
             raise IllegalEvent(self.session_id, self.stage, event)
         self.stage = following
+
+    def is_of(self, tenant: str, names: Collection[str]) -> bool:
+        """Return whether it is one of a tenant's named sessions, or was started by one."""
+        origin = self.origin
+        return origin.tenant == tenant and (origin.session in names or origin.parent in names)
 
     def queue(self, now: float) -> None:
         """Reset the counts of a wait: the request was queued, or its KV changed while queued."""

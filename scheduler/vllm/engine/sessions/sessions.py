@@ -137,7 +137,7 @@ class Sessions:
         session = SessionState(
             session_id=request.request_id,
             arrival=self._programs.arrival(origin, arrival_of(request)),
-            tenant=origin.tenant,
+            origin=origin,
             kind=_offered(request),
             queued_at=now,
             begun_at=now,
@@ -149,6 +149,7 @@ class Sessions:
             self.prompts.ask(request.request_id, last)
         if followed is not None:
             session = served.session = followed.session
+            session.origin = origin
             self._served.follow(served, followed)
             session.take(Event.FOLLOW)
             returned = request.num_tokens - session.context_tokens
@@ -210,6 +211,17 @@ class Sessions:
             self.predictor.observe_abort(session.session_id)
             session.given_tokens = session.decoded_tokens = 0  # aborted: no segment ended
         self._recorder.session_ended(request, session)
+
+    def end(self, origin: Origin) -> frozenset[str]:
+        """Take note that a client has ended a session; return its name, and those it started.
+
+        Their requests that are under way go on, and nothing is kept of them for a follow-up.
+        """
+        names = self._programs.end(origin.tenant, origin.session)
+        for served in self._served.values():
+            if served.session.is_of(origin.tenant, names):
+                served.session.final = True
+        return names
 
     def forget(self, served: Served, retained: bool) -> None:
         """Forget a request that is about to be freed; `retained`: its KV waits for a follow-up."""
