@@ -76,6 +76,8 @@ class History:
     """Digests of `CONTEXT`."""
     prints: bytes
     """Fingerprints of the `FIELDS` of each message."""
+    exact_thinking: bool = False
+    """Whether the model is not to see thinking that the messages lack."""
 
     @property
     def size_bytes(self) -> int:
@@ -143,6 +145,7 @@ class Histories:
             reasoning=reading.reasoning,
             context=context,
             prints=reading.prints,
+            exact_thinking=spec.exact_thinking,
         )
 
     def _tools(self, tools: Sequence[Any]) -> _Tools:
@@ -261,7 +264,10 @@ def length_up_to_answer(messages: Sequence[Message]) -> int | None:
 def thinks_otherwise(sent: History, kept: History) -> int | None:
     """Return the place of the first answer that came back with other reasoning, or None."""
     pairs = zip(sent.reasoning, kept.reasoning, strict=True)
-    differs = (at for at, (new, old) in enumerate(pairs) if new is not None and new != old)
+    exact = sent.exact_thinking
+    differs = (
+        at for at, (new, old) in enumerate(pairs) if (exact or new is not None) and new != old
+    )
     return next(differs, None)
 
 

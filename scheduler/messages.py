@@ -119,7 +119,8 @@ class SessionSpec:
     keeps the session's KV cache apart from that of sessions with another salt. `priority` counts
     where vLLM schedules by priority; lower values come first. `origin` tells the tenant, the
     session's name and its parent's, for fair shares and programs. `adapter` is the name of a LoRA
-    adapter, with which the model answers.
+    adapter, with which the model answers. With `exact_thinking`, thinking that the messages lack
+    was cleared, and no tokens that hold it are continued.
     """
 
     tools: Sequence[ToolSpec] = ()
@@ -134,6 +135,7 @@ class SessionSpec:
     priority: int = 0
     origin: Origin = NO_ORIGIN
     adapter: str | None = None
+    exact_thinking: bool = False
 
 
 def callable_tools(spec: SessionSpec, sampling: Sampling) -> list[ToolSpec]:

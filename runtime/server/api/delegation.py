@@ -17,6 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from caesura.runtime.errors import EngineFailed
 from caesura.runtime.run.media import with_words
+from caesura.runtime.server.api.context_management import CLEAR_THINKING
 from caesura.runtime.server.api.fields import MAX_BAD_WORDS, MAX_MESSAGES, MAX_STOPS, MAX_TOOLS
 from caesura.runtime.server.http.connection import ToldOfLeaving, parsed, parsed_once, sends_json
 from caesura.runtime.server.http.errors import NO_THREADS, ApiError, invalid, speaks_anthropic
@@ -99,7 +100,7 @@ class Delegation:
         or keeps a message's budget of thinking.
 
         Raises `ApiError` for a message's `thread`: vLLM would answer without the conversation in
-        it.
+        it. So it is for a message that is refused and whose context is managed.
         """
         if _asks_for_ours(given):
             return "ours"
@@ -111,11 +112,14 @@ class Delegation:
         named, engine = given.get("model"), self._engine
         if self._parses_alone or not (named == engine.model or named in engine.adapters):
             return "vllm"
-        if self._keeps_budgets and _has_budget(given):
+        manages = _manages_context(given)
+        if self._keeps_budgets and _has_budget(given) and not manages:
             return "vllm"
         try:
             await parsed_once(request, parse)
         except ApiError:
+            if manages:
+                raise
             return "vllm"
         return "ours"
 
@@ -257,6 +261,21 @@ def _has_budget(given: Mapping[str, Any]) -> bool:
     """Return whether a message says how long the model may think."""
     thinking = given.get("thinking")
     return isinstance(thinking, dict) and thinking.get("budget_tokens") is not None
+
+
+def _manages_context(given: Mapping[str, Any]) -> bool:
+    """Return whether a message asks for what vLLM's server would leave undone without a word.
+
+    That thinking is cleared is not among it: the chat template decides.
+    """
+    managed = given.get("context_management")
+    edits = managed.get("edits") if isinstance(managed, dict) else managed
+    kinds = [
+        edit.get("type") if isinstance(edit, dict) else None
+        for edit in (edits if isinstance(edits, list) else [edits])
+        if edit is not None
+    ]
+    return given.get("compaction") is not None or any(kind != CLEAR_THINKING for kind in kinds)
 
 
 def _has_schema_beside_tools(given: Mapping[str, Any]) -> bool:

@@ -7,9 +7,9 @@ import hashlib
 import json
 import time
 import uuid
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 from starlette.requests import Request
@@ -26,6 +26,8 @@ from caesura.runtime.events import ToolReturned
 from caesura.runtime.run.context import Plan
 from caesura.runtime.run.fold import RunFold
 from caesura.runtime.server.api.chat_request import ChatRequest, make_plan
+from caesura.runtime.server.api.compaction import Summary, continued, summarised
+from caesura.runtime.server.api.context_management import Compact, Managed, Manager
 from caesura.runtime.server.api.decoding import open_session, stream_pieces, with_sender
 from caesura.runtime.server.api.hosted import WEB_FETCH, WEB_SEARCH, run_here
 from caesura.runtime.server.api.messages_request import (
@@ -42,7 +44,7 @@ from caesura.runtime.server.http.connection import parsed, parsed_once
 from caesura.runtime.server.http.errors import JsonAnswer
 from caesura.runtime.server.http.exchange import note_answer
 from caesura.runtime.server.http.stream import EventStream, errors_sent, typed_event
-from caesura.runtime.server.keys.sender import sender_of
+from caesura.runtime.server.keys.sender import Sender, sender_of
 from caesura.runtime.server.load.diagnosis import Fingerprint, Kept, miss
 from caesura.runtime.server.load.state import State
 from caesura.scheduler.messages import Message
@@ -131,6 +133,10 @@ class Answer(RunFold[Event]):
         self._stop_text: str | None = None
         self.diagnosis: Diagnosis | None = None
         """Why the prompt was not in the cache, if the client has asked for it."""
+        self.applied_edits: Sequence[Mapping[str, Any]] | None = None
+        """What was cleared before the model read the history, if the client manages it."""
+        self._summary: Summary | None = None
+        self._pauses = False
 
     def _on_text(self, event: TextDelta) -> list[Event]:
         return self._say(event.text)
@@ -175,6 +181,14 @@ class Answer(RunFold[Event]):
         uses = list(self._uses.values())
         self._uses.clear()
         return [event for use in uses for event in self._show_result(result_block(*use, None))]
+
+    def compact(self, summary: Summary, *, pauses: bool) -> list[Event]:
+        """Begin with a compaction; it is the whole answer if the run `pauses` behind it."""
+        self._summary, self._pauses = summary, pauses
+        begun = self._start({"type": "compaction", "content": None})
+        self._content[-1] = {"type": "compaction", "content": summary.text}
+        written = self._delta({"type": "compaction_delta", "content": summary.text})
+        return [begun, written, self._stop()]
 
     def _say(self, text: str) -> list[Event]:
         if not text:
@@ -254,8 +268,8 @@ class Answer(RunFold[Event]):
         It is as in chat completions: present only if the server ran tools or left something out.
         """
         self._settle()
-        told = {"usage": NO_USAGE | self._tokens()} | self._diagnosed(self.cached_tokens)
-        return self._head(self._blocks()) | self._end() | told | self._own()
+        told = {"usage": NO_USAGE | self._used()} | self._diagnosed(self.cached_tokens)
+        return self._head(self._blocks()) | self._end() | told | self._managed() | self._own()
 
     def opening(self) -> Event:
         """Return the first event of a stream; no token is counted yet."""
@@ -273,8 +287,12 @@ class Answer(RunFold[Event]):
     def closing(self) -> list[Event]:
         """Return the events after the last piece: the end of its block, and of the message."""
         last = [*self._end_block(), *self._settle()]
-        end = {"type": "message_delta", "delta": self._end(), "usage": self._tokens()}
-        return [*last, end | self._own(), {"type": "message_stop"}]
+        end = {"type": "message_delta", "delta": self._end(), "usage": self._used()}
+        return [*last, end | self._managed() | self._own(), {"type": "message_stop"}]
+
+    def _managed(self) -> dict[str, Any]:
+        edits = self.applied_edits
+        return {} if edits is None else {"context_management": {"applied_edits": list(edits)}}
 
     def _diagnosed(self, cached_tokens: int | None) -> dict[str, Any]:
         return {} if self.diagnosis is None else self.diagnosis.told(cached_tokens)
@@ -285,6 +303,8 @@ class Answer(RunFold[Event]):
 
     def _end(self) -> dict[str, Any]:
         """Return why the answer ended."""
+        if self._pauses:
+            return {"stop_reason": "compaction", "stop_sequence": None}
         if self.is_cut:
             return {"stop_reason": "max_tokens", "stop_sequence": None}
         if any(block["type"] == "tool_use" for block in self._content):
@@ -292,24 +312,18 @@ class Answer(RunFold[Event]):
         reason = "end_turn" if self._stop_text is None else "stop_sequence"
         return {"stop_reason": reason, "stop_sequence": self._stop_text}
 
-    def _tokens(self) -> dict[str, Any]:
-        """Return the token counts of the whole request.
-
-        Tokens that were in the KV cache when the request began count as read from a cache. Those
-        that later turns found there are left out.
-        """
-        total = self.total
-        cached = min(self.cached_tokens or 0, total.prompt_tokens)
-        return {
-            "input_tokens": total.prompt_tokens - cached,
-            "cache_creation_input_tokens": 0,
-            "cache_read_input_tokens": cached,
-            "output_tokens": total.completion_tokens,
-            "output_tokens_details": {"thinking_tokens": total.reasoning_tokens},
-            **self._used(),
-        }
-
     def _used(self) -> dict[str, Any]:
+        """Return the token counts of the whole request; those of a summary stand beside them."""
+        details = {"thinking_tokens": self.total.reasoning_tokens}
+        told = _tokens(self) | {"output_tokens_details": details} | self._server_uses()
+        if self._summary is None:
+            return told
+        iterations = [{"type": "compaction"} | _tokens(self._summary)]
+        if not self._pauses:
+            iterations.append({"type": "message"} | _tokens(self))
+        return told | {"iterations": iterations}
+
+    def _server_uses(self) -> dict[str, Any]:
         """Return how often tools of Anthropic's ran here, if the request declares one."""
         made = {f"{name}_requests": self._requests.get(name, 0) for name in (WEB_SEARCH, WEB_FETCH)}
         return {"server_tool_use": made} if self._hosted else {}
@@ -317,6 +331,22 @@ class Answer(RunFold[Event]):
     def _own(self) -> dict[str, Any]:
         told = with_notes(self.extension(), self._notes)
         return {} if told is None else {"caesura": told}
+
+
+def _tokens(run: RunFold[Any]) -> dict[str, Any]:
+    """Return the token counts of a run.
+
+    Tokens that were in the KV cache when it began count as read from a cache. Those that later
+    turns found there are left out.
+    """
+    total = run.total
+    cached = min(run.cached_tokens or 0, total.prompt_tokens)
+    return {
+        "input_tokens": total.prompt_tokens - cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "output_tokens": total.completion_tokens,
+    }
 
 
 def _text(text: str) -> dict[str, Any]:
@@ -363,16 +393,17 @@ class Messages:
                 hosted=asked.hosted(own),
                 notes=asked.left_out(own),
             )
-            answer.diagnosis = Diagnosis.of(asked, plan, state, sender.tenant)
+            managed = await self._managed(asked, plan)
+            if asked.context_management is not None:
+                answer.applied_edits = managed.applied
+            answer.diagnosis = Diagnosis.of(asked, managed.plan, state, sender.tenant)
             note_answer(request.scope, answer.id)
-            async with open_session(state, plan, answer) as session:
-                decoding = stream_pieces(state, plan, session, answer, started, sender)
-                async with aclosing(decoding) as events:
-                    if asked.stream:
-                        await _stream(state, request, send, plan, answer, events)
-                    else:
-                        async for _ in events:
-                            pass
+            async with aclosing(self._pieces(asked, managed, answer, started, sender)) as events:
+                if asked.stream:
+                    await _stream(state, request, send, plan, answer, events)
+                else:
+                    async for _ in events:
+                        pass
             if answer.diagnosis is not None:
                 kept = Kept(answer.diagnosis.prompt, answer.first_prompt_tokens)
                 state.diagnoses.keep(sender.tenant, answer.id, kept)
@@ -386,12 +417,67 @@ class Messages:
         """
         state = self._state
 
-        def planned(body: bytes) -> Plan:
-            return self._plan_of(*parse_count(body), run_here(state.tools))
+        def planned(body: bytes) -> tuple[MessagesRequest, Plan]:
+            asked, chat = parse_count(body)
+            return asked, self._plan_of(asked, chat, run_here(state.tools))
 
-        plan = await parsed(planned, await request.body())
-        messages = await state.media.inlined(plan.messages, state.engine.media_rules)
-        return JsonAnswer({"input_tokens": await state.engine.count_prompt(plan.spec, messages)})
+        asked, plan = await parsed(planned, await request.body())
+        plan = replace(plan, messages=await self._inlined(plan))
+        managed = await self._managed(asked, plan)
+        tokens = await state.engine.count_prompt(managed.plan.spec, managed.plan.messages)
+        told: dict[str, Any] = {"input_tokens": tokens}
+        if asked.context_management is not None:
+            original = tokens if managed.original_tokens is None else managed.original_tokens
+            told["context_management"] = {"original_input_tokens": original}
+        return JsonAnswer(told)
+
+    async def _inlined(self, plan: Plan) -> tuple[Message, ...]:
+        rules = self._state.engine.media_rules
+        return tuple(await self._state.media.inlined(plan.messages, rules))
+
+    async def _managed(self, asked: MessagesRequest, plan: Plan) -> Managed:
+        """Return the plan after the edits that a request asks for."""
+        if asked.context_management is None:
+            return Managed(plan)
+        if asked.context_management.edits:
+            plan = replace(plan, messages=await self._inlined(plan))
+        return await Manager(self._state.engine, plan).edited(asked.context_management)
+
+    async def _pieces(
+        self,
+        asked: MessagesRequest,
+        managed: Managed,
+        answer: Answer,
+        started: float,
+        sender: Sender,
+    ) -> AsyncGenerator[Event, None]:
+        """Run a plan to its end; yield the answer's events, with a compaction first if one is due.
+
+        What was before the compaction is gone for the answer, as it is for later requests.
+        """
+        state, plan, due = self._state, managed.plan, managed.compaction
+        alone = asked.compaction is not None
+        if asked.compaction is not None:
+            due = Compact(type="compact_20260112", instructions=asked.compaction.instructions)
+        if due is not None:
+            question = (due.instructions or "").strip()
+            summary = await summarised(state, plan, question, answer.id, sender)
+            pauses = alone or (due.pause_after_compaction and summary.text is not None)
+            for event in answer.compact(summary, pauses=pauses):
+                yield event
+            if pauses:
+                return
+            if summary.text is not None:
+                plan = continued(plan, summary.text, asked.head)
+            if answer.diagnosis is not None:
+                answer.diagnosis = replace(
+                    answer.diagnosis, prompt=Fingerprint.of(asked.model, plan)
+                )
+        async with open_session(state, plan, answer) as session:
+            decoding = stream_pieces(state, plan, session, answer, started, sender)
+            async with aclosing(decoding) as events:
+                async for event in events:
+                    yield event
 
     def _plan_of(self, asked: MessagesRequest, chat: ChatRequest, own: Collection[str]) -> Plan:
         """Return the plan of a request; `own` are the tools of Anthropic's that run here."""

@@ -24,6 +24,8 @@ from pydantic import BeforeValidator as Before
 
 from caesura.runtime.run.media import Content, file_text, joined, titled
 from caesura.runtime.server.api.chat_request import ChatRequest, refuse_unsupported
+from caesura.runtime.server.api.compaction import summary_message
+from caesura.runtime.server.api.context_management import ContextManagement
 from caesura.runtime.server.api.fields import (
     MAX_MESSAGES,
     MAX_STOPS,
@@ -56,6 +58,8 @@ HARMLESS = {
 NEUTRAL: Mapping[str, tuple[object, ...]] = {"mcp_servers": ([],)}
 """Unsupported fields, and the values with which they change nothing; null always does."""
 _THINKING = ("thinking", "redacted_thinking")
+COMPACTED = "compaction"
+"""The block of a summary; one without content, of a compaction that failed, says nothing."""
 LEFT_OUT = frozenset(
     {
         *("server_tool_use", "web_search_tool_result", "web_fetch_tool_result"),
@@ -71,12 +75,13 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     "tool_result": ("tool_use_id",),
     "image": ("source",),
     **dict.fromkeys(_THINKING, ()),
+    COMPACTED: (),
     **dict.fromkeys(LEFT_OUT, ()),
 }
 """The types of blocks, and the fields that each must have."""
 _ALLOWED: Mapping[str, tuple[str, ...]] = {
-    "user": ("text", "tool_result", "image", *LEFT_OUT),
-    "assistant": ("text", "tool_use", *_THINKING, *LEFT_OUT),
+    "user": ("text", "tool_result", "image", COMPACTED, *LEFT_OUT),
+    "assistant": ("text", "tool_use", COMPACTED, *_THINKING, *LEFT_OUT),
     "system": ("text",),
 }
 """The types of blocks that a message of a role may hold."""
@@ -139,7 +144,7 @@ def _joined_texts(content: object) -> str:
 
 
 class Block(Part):
-    """A content block of any type; `content` is that of a tool's result.
+    """A content block of any type; `content` is that of a tool's result, or a summary.
 
     `source` is the URL of an image: its address, or a data URL. Documents and results of searches
     become blocks of text.
@@ -179,6 +184,12 @@ class Block(Part):
             if block.type not in ("text", "image"):
                 raise ValueError(f"a tool's result may hold text and images, not {block.type}")
         return self
+
+    @property
+    def summary(self) -> str | None:
+        """The summary that the block holds, if it holds one."""
+        texts = [block.text for block in self.content if block.text]
+        return "\n".join(texts) if self.type == COMPACTED and texts else None
 
 
 Blocks = Annotated[list[Block], Field(max_length=MAX_MESSAGES), BeforeValidator(_listed)]
@@ -235,6 +246,20 @@ def answer_record(blocks: Sequence[Block]) -> dict[str, Any]:
     if thoughts:
         record["reasoning"] = "\n\n".join(thoughts)
     return record | {"tool_calls": calls} if calls else record
+
+
+def uncompacted(messages: Sequence[MessageParam]) -> list[dict[str, Any]]:
+    """Return messages as chat messages, from the last compaction on if they hold one."""
+    records: list[dict[str, Any]] = []
+    for message in messages:
+        blocks = message.content
+        for at, block in enumerate(message.content):
+            if block.summary is not None:
+                records, blocks = [dict(summary_message(block.summary))], message.content[at + 1 :]
+        blocks = [block for block in blocks if block.type != COMPACTED]
+        if blocks or not message.content:
+            records += message.model_copy(update={"content": blocks}).records()
+    return records
 
 
 def called(call_id: str, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -329,16 +354,11 @@ class OutputConfig(Part):
     format: OutputFormat | None = None
 
 
-class Edit(Part):
-    """A change of the conversation before the model reads it."""
+class Compaction(Part):
+    """Asks for a summary of the conversation in place of an answer."""
 
-    type: str
-
-
-class ContextManagement(Part):
-    """What is done to a conversation that grows long."""
-
-    edits: Annotated[list[Edit], Listed] = []
+    type: Literal["summarize"]
+    instructions: str | None = None
 
 
 class MessagesRequest(BaseModel):
@@ -364,18 +384,26 @@ class MessagesRequest(BaseModel):
     diagnostics: Diagnostics | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
+    compaction: Compaction | None = None
     context_management: ContextManagement | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     cache_salt: NotEmpty | None = None
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
+    @property
+    def head(self) -> list[dict[str, Any]]:
+        """The system prompt as chat messages: one, or none."""
+        system = system_text(self.system)
+        return [{"role": "system", "content": system}] if system else []
+
     def chat(self) -> ChatRequest:
         """Return the chat completion request that asks for the same."""
+        messages = [*self.head, *uncompacted(self.messages)]
         user = None if self.metadata is None else self.metadata.user_id
         fields: dict[str, Any] = {
             "model": self.model,
-            "messages": self._messages(),
+            "messages": messages,
             "tools": [shown for tool in self.tools if (shown := tool.function()) is not None],
             "server_tools": self.server_tools,
             "max_tokens": self.max_tokens,
@@ -387,7 +415,7 @@ class MessagesRequest(BaseModel):
             "metadata": {"user_id": user},  # which names the session
             "chat_template_kwargs": self._template(),
             "cache_salt": self.cache_salt,
-            "continue_final_message": self.messages[-1].role == "assistant",
+            "continue_final_message": messages[-1]["role"] == "assistant",
         }
         if self.tool_choice is not None:
             fields |= self.tool_choice.chat()
@@ -412,11 +440,6 @@ class MessagesRequest(BaseModel):
         left_out = LEFT_OUT - {"server_tool_use", *own} if own else LEFT_OUT
         blocks = (block.type for message in self.messages for block in message.content)
         return [*notes, *dict.fromkeys(f"block {kind}" for kind in blocks if kind in left_out)]
-
-    def _messages(self) -> list[dict[str, Any]]:
-        records = [record for message in self.messages for record in message.records()]
-        system = system_text(self.system)
-        return [{"role": "system", "content": system}, *records] if system else records
 
     def _template(self) -> dict[str, Any] | None:
         if self.thinking is None:
@@ -473,13 +496,8 @@ def _refuse_conflicts(request: MessagesRequest) -> None:
             param = f"tools[{number}].name"
             raise invalid(f"{param}: there is already a tool named {name!r}.", param)
         names.add(name)
-    for edit in (request.context_management or ContextManagement()).edits:
-        if not edit.type.startswith("clear_thinking"):  # the chat template decides
-            kind = repr(edit.type[:64])
-            raise invalid(
-                f"context_management: an edit of type {kind} is not made here: remove it.",
-                "context_management",
-            )
+    if request.compaction is not None and request.context_management is not None:
+        raise invalid("compaction cannot be combined with context_management.", "compaction")
     last = request.messages[-1]
     if last.role == "assistant" and any(block.type == "tool_use" for block in last.content):
         raise invalid(

@@ -7,6 +7,7 @@ from typing import Any
 
 from caesura.runtime.run.fold import CANCELLED, tool_message
 from caesura.runtime.run.media import Content
+from caesura.runtime.server.api.compaction import summary_message
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses.custom import arguments_of
 from caesura.runtime.server.responses.ids import turn_and_call
@@ -79,7 +80,7 @@ class _Writer:
             case "mcp_approval_response":
                 self._decision(item)
             case "compaction":
-                self._add(summary_message(item))
+                self._add(compacted_message(item))
 
     def finished(self) -> list[Message]:
         self._settle()
@@ -204,20 +205,12 @@ def with_instructions(instructions: str | None, messages: Sequence[Message]) -> 
     return [{"role": "system", "content": instructions}, *messages]
 
 
-SUMMARISE = (
-    "Summarise our conversation so far for somebody who continues it: the facts, the decisions, "
-    "the results of tools, and what is still to be done. Answer with the summary alone."
-)
-"""The question behind a conversation that the model is asked to compact."""
-HEADING = "Summary of the conversation so far:"
-
-
 def encoded_summary(summary: str) -> str:
     """Return the content of a compaction, which is encoded and not encrypted."""
     return base64.urlsafe_b64encode(json.dumps({"summary": summary}).encode()).decode()
 
 
-def summary_message(item: Mapping[str, Any]) -> Message:
+def compacted_message(item: Mapping[str, Any]) -> Message:
     """Return the message that shows a compaction to the model.
 
     Raises `ApiError` 400 for content that this server did not make.
@@ -231,4 +224,4 @@ def summary_message(item: Mapping[str, Any]) -> Message:
             "POST /v1/responses/compact returned it.",
             "input",
         ) from None
-    return {"role": "user", "content": f"{HEADING}\n{summary}"}
+    return summary_message(str(summary))

@@ -13,12 +13,13 @@ from caesura.runtime.run.context import Plan, pauses_of
 from caesura.runtime.run.fold import digest
 from caesura.runtime.run.limits import Limits, bounded
 from caesura.runtime.server.api.chat_request import adapter_of, selected
+from caesura.runtime.server.api.compaction import summarising
 from caesura.runtime.server.api.hosted import WEB_SEARCH, bound, counted, run_here
 from caesura.runtime.server.api.notes import say_once
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses.answer import Shown
 from caesura.runtime.server.responses.items import TRIGGER
-from caesura.runtime.server.responses.messages import SUMMARISE, messages_of, with_instructions
+from caesura.runtime.server.responses.messages import messages_of, with_instructions
 from caesura.runtime.server.responses.schema import Prompt, ResponseRequest, left_out
 from caesura.runtime.server.responses.store import Item
 from caesura.runtime.server.responses.tools import (
@@ -102,13 +103,9 @@ def make_plan(
         raise invalid("input is missing: send a text, or a list of items.", "input")
     sampling = replace(request.sampling(), calls=offer.rule)
     compacts = any(item["type"] == TRIGGER for item in items)
-    if compacts:
-        # The same prompt as before, so that its tokens are in the prefix cache.
-        own = [*own, {"role": "user", "content": SUMMARISE}]
-        sampling = replace(sampling, calls=None, text=None)
     messages = tuple(with_instructions(request.instructions, [*history.messages, *own]))
     registry = offer.registry
-    calls_allowed = request.tool_choice != "none" and not compacts
+    calls_allowed = request.tool_choice != "none"
     spec = SessionSpec(
         tools=offer.specs,
         sampling=sampling,
@@ -131,6 +128,9 @@ def make_plan(
         client_tools=frozenset(offer.client),
         limits=bounded(limits, request.max_output_tokens),
     )
+    if compacts:
+        run = summarising(run)
+        own = [*own, run.messages[-1]]
     listed = None if compacts else _listed(offer, history)
     return ResponsePlan(run, _shown(offer, spec, compacts), own, listed, notes)
 
