@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from caesura.intercept.calls.events import Event
 from caesura.runtime.errors import EngineFailed, UsageError
 from caesura.scheduler.calibration import Calibration
+from caesura.scheduler.histories import History
 from caesura.scheduler.messages import InputGrammar, MediaRules, Message, Sampling, SessionSpec
 from caesura.scheduler.programs import Origin
 from caesura.scheduler.revival import Revival
@@ -122,6 +123,13 @@ class Engine(Protocol):
         The session writes its turns to `log`. It first replays the turns that the log holds, with
         the same events and the same ids of calls; the caller sends the same messages again. Where
         the log ends, also within a turn, the session goes on with the engine.
+        """
+        ...
+
+    async def history(self, messages: Sequence[Message], spec: SessionSpec) -> History:
+        """Return what messages, the tools and the template's variables tell the model, as digests.
+
+        Two histories with equal digests are one prompt, however a client has spelled them.
         """
         ...
 

@@ -33,6 +33,7 @@ MAX_KNOWN_MESSAGES = 131_072
 MAX_KNOWN_TOOLS = 512
 _STANDARD = frozenset({"role", "content", "tool_calls", "tool_call_id", "name", *REASONING})
 _EMPTY: tuple[object, ...] = (None, "", [], ())
+_PLACE = re.compile(r"messages\[(\d+)\]")
 _NUMBER = re.compile(r"(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?")
 
 
@@ -57,7 +58,7 @@ class Reads:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Messages that end with an answer, as digests."""
+    """Messages as digests; those of a remembered answer end with it."""
 
     key: bytes
     """Digest of all that shapes the prompt: the messages, the tools and the template's variables.
@@ -78,6 +79,11 @@ class History:
     """Fingerprints of the `FIELDS` of each message."""
     exact_thinking: bool = False
     """Whether the model is not to see thinking that the messages lack."""
+
+    @property
+    def messages(self) -> int:
+        """The number of messages."""
+        return len(self.reasoning)
 
     @property
     def size_bytes(self) -> int:
@@ -127,7 +133,7 @@ class Histories:
         self._known_tools: dict[bytes, _Tools] = {}
 
     def of(self, messages: Sequence[Message], spec: SessionSpec) -> History:
-        """Return the digests of messages of which the last one is an answer."""
+        """Return the digests of messages, of which there is at least one."""
         tools = self._tools(spec.tools)
         context = (tools.digest, _digest(sorted(spec.template.items())), _digest(spec.cache_salt))
         begin = _digest([spec.owner, *map(bytes.hex, context)])
@@ -271,6 +277,16 @@ def thinks_otherwise(sent: History, kept: History) -> int | None:
     return next(differs, None)
 
 
+def difference(sent: History, kept: History) -> str | None:
+    """Return the first field in which two histories differ, or None if they tell the same.
+
+    It is named as by `first_difference`.
+    """
+    if sent.key == kept.key and thinks_otherwise(sent, kept) is None:
+        return None
+    return first_difference(sent, kept)
+
+
 def first_difference(sent: History, kept: History) -> str:
     """Return the name of the first field in which a history differs from one that is remembered.
 
@@ -292,6 +308,12 @@ def first_difference(sent: History, kept: History) -> str:
     if len(sent.prints) != len(kept.prints):
         return f"messages[{min(len(sent.prints), len(kept.prints)) // width}]"
     return "messages.tool_call_id"
+
+
+def place_of(field: str) -> int | None:
+    """Return the place of the message that a field belongs to: 3 for `messages[3].content`."""
+    found = _PLACE.match(field)
+    return None if found is None else int(found[1])
 
 
 def kind_of(field: str) -> str:

@@ -50,7 +50,7 @@ from caesura.runtime.testing.script import (
     stopped,
 )
 from caesura.scheduler.answers import Answers, Missed
-from caesura.scheduler.histories import Histories, length_up_to_answer
+from caesura.scheduler.histories import Histories, History, length_up_to_answer
 from caesura.scheduler.messages import (
     InputGrammar,
     MediaRules,
@@ -413,6 +413,10 @@ class ScriptedEngine:
     def context_tokens(self) -> int:
         """The context window in tokens; a turn that does not fit raises `ContextOverflow`."""
         return self._context_tokens
+
+    async def history(self, messages: Sequence[Message], spec: SessionSpec) -> History:
+        """Return what messages tell the model, as digests."""
+        return self.histories.of(messages, spec)
 
     async def end_session(self, origin: Origin) -> None:
         """Note that a session was ended; nothing is kept for it."""

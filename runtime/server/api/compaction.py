@@ -33,6 +33,11 @@ def summary_message(summary: str) -> Message:
     return {"role": "user", "content": f"{HEADING}\n{summary}"}
 
 
+def is_summary(message: Message) -> bool:
+    """Return whether a message shows a summary to the model."""
+    return message.get("role") == "user" and str(message.get("content")).startswith(HEADING)
+
+
 def summarising(plan: Plan, question: str = SUMMARISE) -> Plan:
     """Return the plan of a summary of a plan's conversation, whose prompt begins as its own.
 

@@ -9,8 +9,8 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from dataclasses import replace
+from typing import Any, Literal
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -45,7 +45,7 @@ from caesura.runtime.server.http.errors import JsonAnswer
 from caesura.runtime.server.http.exchange import note_answer
 from caesura.runtime.server.http.stream import EventStream, errors_sent, typed_event
 from caesura.runtime.server.keys.sender import Sender, sender_of
-from caesura.runtime.server.load.diagnosis import Fingerprint, Kept, miss
+from caesura.runtime.server.load.diagnosis import Diagnosis, prompt_of
 from caesura.runtime.server.load.state import State
 from caesura.scheduler.messages import Message
 from caesura.tools.people import Pending
@@ -58,41 +58,22 @@ NO_USAGE = dict.fromkeys(("cache_creation", "inference_geo", "server_tool_use", 
 """Required fields of Anthropic's usage that say nothing here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """Compares a request's prompt with that of the message which the client has received before."""
+def diagnosed(diagnosis: Diagnosis, cached_tokens: int | None) -> dict[str, Any]:
+    """Return the field `diagnostics`; it is null where nothing keeps the cache from a hit.
 
-    prompt: Fingerprint
-    previous: str | None
-    """The id of that message; None for the first request."""
-    before: Kept | None
-
-    @classmethod
-    def of(cls, asked: MessagesRequest, plan: Plan, state: State, tenant: str) -> Self | None:
-        """Return the diagnosis of a request, or None if it asks for none."""
-        if asked.diagnostics is None:
-            return None
-        previous = asked.diagnostics.previous_message_id
-        before = None if previous is None else state.diagnoses.of(tenant, previous)
-        return cls(Fingerprint.of(asked.model, plan), previous, before)
-
-    def told(self, cached_tokens: int | None) -> dict[str, Any]:
-        """Return the field `diagnostics`; it is null where nothing keeps the cache from a hit.
-
-        `cached_tokens` is how many tokens of the prompt were in the cache; None until it is known.
-        """
-        if self.previous is None:
-            return {"diagnostics": None}
-        if self.before is None:
-            reason: dict[str, Any] = {"type": "previous_message_not_found"}
-        elif (found := miss(self.before, self.prompt)) is None:
-            return {"diagnostics": None}
-        elif found.change == "other":
-            reason = {"type": "unavailable"}
-        else:
-            missed = found.missed(cached_tokens)
-            reason = {"type": f"{found.change}_changed", "cache_missed_input_tokens": missed}
-        return {"diagnostics": {"cache_miss_reason": reason}}
+    `cached_tokens` is how many tokens of the prompt were in the cache; None until it is known.
+    """
+    found = diagnosis.miss
+    if diagnosis.names and diagnosis.before is None:
+        reason: dict[str, Any] = {"type": "previous_message_not_found"}
+    elif found is None:
+        return {"diagnostics": None}
+    elif found.change in ("effort", "other"):
+        reason = {"type": "unavailable"}
+    else:
+        missed = found.missed(cached_tokens)
+        reason = {"type": f"{found.change}_changed", "cache_missed_input_tokens": missed}
+    return {"diagnostics": {"cache_miss_reason": reason}}
 
 
 class Answer(RunFold[Event]):
@@ -295,7 +276,7 @@ class Answer(RunFold[Event]):
         return {} if edits is None else {"context_management": {"applied_edits": list(edits)}}
 
     def _diagnosed(self, cached_tokens: int | None) -> dict[str, Any]:
-        return {} if self.diagnosis is None else self.diagnosis.told(cached_tokens)
+        return {} if self.diagnosis is None else diagnosed(self.diagnosis, cached_tokens)
 
     def _head(self, content: list[dict[str, Any]]) -> dict[str, Any]:
         head = {"id": self.id, "type": "message", "role": "assistant", "model": self._model}
@@ -396,7 +377,14 @@ class Messages:
             managed = await self._managed(asked, plan)
             if asked.context_management is not None:
                 answer.applied_edits = managed.applied
-            answer.diagnosis = Diagnosis.of(asked, managed.plan, state, sender.tenant)
+            if asked.diagnostics is not None:
+                answer.diagnosis = await state.diagnoses.compare(
+                    state.engine,
+                    sender.tenant,
+                    asked.model,
+                    managed.plan,
+                    asked.diagnostics.previous_message_id,
+                )
             note_answer(request.scope, answer.id)
             async with aclosing(self._pieces(asked, managed, answer, started, sender)) as events:
                 if asked.stream:
@@ -405,8 +393,7 @@ class Messages:
                     async for _ in events:
                         pass
             if answer.diagnosis is not None:
-                kept = Kept(answer.diagnosis.prompt, answer.first_prompt_tokens)
-                state.diagnoses.keep(sender.tenant, answer.id, kept)
+                answer.diagnosis.keep(answer.id, answer.first_prompt_tokens)
             if not asked.stream:
                 await JsonAnswer(answer.whole())(request.scope, request.receive, send)
 
@@ -470,9 +457,8 @@ class Messages:
             if summary.text is not None:
                 plan = continued(plan, summary.text, asked.head)
             if answer.diagnosis is not None:
-                answer.diagnosis = replace(
-                    answer.diagnosis, prompt=Fingerprint.of(asked.model, plan)
-                )
+                prompt = await prompt_of(state.engine, asked.model, plan)
+                answer.diagnosis = replace(answer.diagnosis, prompt=prompt)
         async with open_session(state, plan, answer) as session:
             decoding = stream_pieces(state, plan, session, answer, started, sender)
             async with aclosing(decoding) as events:

@@ -1,58 +1,50 @@
 """Why a prompt could not be served from the cache: it is compared with that of an earlier answer.
 
-Only digests and counts are kept, of requests that ask for it, and of the last `MAX_KEPT` answers.
-A later request of the same key names one of these by its id.
+Two prompts are the same if they told the model the same (`caesura.scheduler.histories`), as where
+follow-ups are spliced: a call that a client has spelled anew is no change. Only digests and counts
+are kept, of the last answers. A later request of the same key names one of these by its id.
 """
 
-import hashlib
-import json
+from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Any, Literal
+from typing import Literal
 
+from caesura.runtime.engine import Engine
 from caesura.runtime.run.context import Plan
+from caesura.scheduler.histories import History, difference, place_of
 from caesura.scheduler.messages import Message
 
 MAX_KEPT = 1024
-Change = Literal["model", "system", "tools", "messages", "other"]
-"""What of a request differs first: its model, a part of its prompt, or what else shapes it."""
+MAX_MESSAGES = 131_072
+"""The most messages of the prompts that are kept, about 40 bytes each."""
+Change = Literal["model", "system", "tools", "effort", "messages", "compacted", "other"]
+"""What of a request differs first: its model, a part of its prompt, or what else shapes it.
+
+With `compacted`, a summary stands where the earlier prompt has the messages.
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Fingerprint:
-    """The digests of the parts of a prompt, and the sizes of its messages in characters."""
+class Prompt:
+    """What a prompt told the model, and the sizes of its messages in characters."""
 
     model: str
-    tools: str
-    system: str
-    messages: tuple[str, ...]
-    sizes: tuple[int, ...]
-    other: str
-
-    @classmethod
-    def of(cls, model: str, plan: Plan) -> "Fingerprint":
-        """Return the fingerprint of a plan's prompt."""
-        is_system = [each.get("role") == "system" for each in plan.messages]
-        first = len([*takewhile(bool, is_system)])
-        told = [_text(each) for each in plan.messages[first:]]
-        spec = plan.spec
-        return cls(
-            model,
-            _digest(_text(spec.tools)),
-            _digest(_text(plan.messages[:first])),
-            tuple(map(_digest, told)),
-            tuple(map(len, told)),
-            _digest(_text([spec.template, spec.tool_choice, spec.cache_salt, spec.prefill])),
-        )
+    history: History
+    system: int
+    """How many system messages it begins with."""
+    sizes: "array[int]"
+    effort: object = None
+    """The effort of reasoning that the chat template gets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The fingerprint of an answer's prompt, and how many tokens the prompt had."""
+    """An answer's prompt, and how many tokens it had."""
 
-    fingerprint: Fingerprint
+    prompt: Prompt
     tokens: int
 
 
@@ -61,12 +53,13 @@ class Miss:
     """What differs from an earlier prompt, which had `tokens`, and how many of them this costs.
 
     The last is a guess by the characters behind the difference: nothing tells which tokens these
-    would have been.
+    would have been. `place` is that of the first message that differs, where one does.
     """
 
     change: Change
     tokens: int
     missed_tokens: int
+    place: int | None = None
 
     def missed(self, cached_tokens: int | None) -> int:
         """Return how many tokens are missed, by what the engine found in its cache, if known."""
@@ -75,45 +68,92 @@ class Miss:
         return max(0, self.tokens - cached_tokens)
 
 
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The prompt of a request, compared with that of the answer which the client names."""
+
+    diagnoses: "Diagnoses"
+    tenant: str
+    prompt: Prompt
+    names: bool
+    """Whether the request names such an answer."""
+    before: Kept | None
+    """The prompt of that answer, if it is known."""
+    miss: Miss | None
+    """What differs from it, if anything does."""
+
+    def keep(self, answer: str, tokens: int) -> None:
+        """Keep the prompt, which had so many tokens, for requests that name this answer."""
+        self.diagnoses.keep(self.tenant, answer, Kept(self.prompt, tokens))
+
+
 class Diagnoses:
     """The prompts of recent answers, by the tenant that asked and the answer's id."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, str], Kept] = OrderedDict()
+        self._messages = 0
 
     def keep(self, tenant: str, answer: str, kept: Kept) -> None:
-        """Keep an answer's prompt, and forget the oldest one beyond the most."""
+        """Keep an answer's prompt, and forget the oldest ones beyond the most."""
         self._kept[tenant, answer] = kept
-        while len(self._kept) > MAX_KEPT:
-            self._kept.popitem(last=False)
+        self._messages += len(kept.prompt.sizes)
+        while len(self._kept) > MAX_KEPT or self._messages > MAX_MESSAGES:
+            _, oldest = self._kept.popitem(last=False)
+            self._messages -= len(oldest.prompt.sizes)
 
     def of(self, tenant: str, answer: str) -> Kept | None:
         """Return the prompt of an answer, or None if it is not kept."""
         return self._kept.get((tenant, answer))
 
-
-def miss(before: Kept, now: Fingerprint) -> Miss | None:
-    """Return what keeps a prompt from being continued, or None if the later one begins with it."""
-    old = before.fingerprint
-    parts: tuple[tuple[Change, bool], ...] = (
-        ("model", old.model != now.model),
-        ("system", old.system != now.system),
-        ("tools", old.tools != now.tools),
-    )
-    for change, differs in parts:
-        if differs:
-            return Miss(change, before.tokens, before.tokens)
-    if now.messages[: len(old.messages)] != old.messages:
-        pairs = zip(old.messages, now.messages, strict=False)
-        same = len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])
-        share = sum(old.sizes[same:]) / max(1, sum(old.sizes))
-        return Miss("messages", before.tokens, round(before.tokens * share))
-    return Miss("other", before.tokens, before.tokens) if old.other != now.other else None
+    async def compare(
+        self, engine: Engine, tenant: str, model: str, plan: Plan, answer: str | None
+    ) -> Diagnosis:
+        """Return a request's prompt beside that of an earlier `answer` of the same tenant."""
+        prompt = await prompt_of(engine, model, plan)
+        before = None if answer is None else self.of(tenant, answer)
+        if before is None:
+            return Diagnosis(self, tenant, prompt, answer is not None, None, None)
+        length = before.prompt.history.messages
+        begin = await _history(engine, replace(plan, messages=plan.messages[:length]))
+        return Diagnosis(self, tenant, prompt, True, before, miss(before, prompt, begin))
 
 
-def _text(value: Sequence[Any] | Message) -> str:
-    return json.dumps(value, sort_keys=True, default=str)
+async def prompt_of(engine: Engine, model: str, plan: Plan) -> Prompt:
+    """Return what the prompt of a plan tells the model."""
+    sizes = array("I", (len(repr(message)) for message in plan.messages))
+    effort = plan.spec.template.get("reasoning_effort")
+    return Prompt(model, await _history(engine, plan), _system(plan.messages), sizes, effort)
 
 
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+async def _history(engine: Engine, plan: Plan) -> History:
+    """Return what a plan's messages tell the model, whoever asks."""
+    return await engine.history(plan.messages, replace(plan.spec, owner=""))
+
+
+def miss(before: Kept, now: Prompt, begin: History) -> Miss | None:
+    """Return what keeps a prompt from being continued, or None if the later one begins with it.
+
+    `begin` is what the later one told with as many messages as the earlier one has.
+    """
+    old, tokens = before.prompt, before.tokens
+    if old.model != now.model:
+        return Miss("model", tokens, tokens)
+    field = difference(begin, old.history)
+    if field is None:
+        return None
+    if field == "tools":
+        return Miss("tools", tokens, tokens)
+    if not field.startswith("messages"):
+        return Miss("effort" if old.effort != now.effort else "other", tokens, tokens)
+    place = place_of(field)
+    if place is None:
+        return Miss("messages", tokens, tokens)
+    if place < max(old.system, now.system):
+        return Miss("system", tokens, tokens, place)
+    share = sum(old.sizes[place:]) / max(1, sum(old.sizes))
+    return Miss("messages", tokens, round(tokens * share), place)
+
+
+def _system(messages: Sequence[Message]) -> int:
+    return len([*takewhile(lambda each: each.get("role") == "system", messages)])

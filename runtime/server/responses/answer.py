@@ -20,6 +20,7 @@ from caesura.runtime.events import RunEvent, ToolReturned
 from caesura.runtime.run.fold import RunFold
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.key import sealed
+from caesura.runtime.server.load.diagnosis import Diagnosis
 from caesura.runtime.server.responses import ids
 from caesura.runtime.server.responses.messages import encoded_summary
 from caesura.runtime.server.responses.output import (
@@ -36,7 +37,12 @@ from caesura.runtime.server.responses.output import (
     SearchItem,
     ServerCallItem,
 )
-from caesura.runtime.server.responses.resource import MAX_OUTPUT_TOKENS, Resource, usage_of
+from caesura.runtime.server.responses.resource import (
+    MAX_OUTPUT_TOKENS,
+    Resource,
+    cache_diagnostics,
+    usage_of,
+)
 from caesura.runtime.server.responses.schema import ENCRYPTED
 from caesura.runtime.server.responses.store import Item
 
@@ -93,6 +99,8 @@ class Answer(RunFold[Event]):
     ) -> None:
         super().__init__()
         self.resource = resource
+        self.diagnosis: Diagnosis | None = None
+        """The prompt, compared with that of the response which the request names."""
         self.calls = {} if calls is None else calls
         self._shown = shown
         self._tenant = tenant
@@ -188,6 +196,10 @@ class Answer(RunFold[Event]):
 
     def _final(self, kind: str) -> list[Event]:
         self.resource.usage = usage_of(self.total, self.cached_tokens)
+        if self.diagnosis is not None and self.first_prompt_tokens:
+            self.diagnosis.keep(self.resource.id, self.first_prompt_tokens)
+            if self.diagnosis.names:
+                self.resource.cache = cache_diagnostics(self.diagnosis, self.cached_tokens)
         self.resource.extension = self.extension()
         events = self._taken()
         self.resource.output = self._outputs.records()

@@ -5,13 +5,14 @@ object tells the settings that were in effect, also where the request left them 
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from caesura.runtime.events import Usage
 from caesura.runtime.server.api.notes import with_notes
 from caesura.runtime.server.http.errors import ApiError
+from caesura.runtime.server.load.diagnosis import Change, Diagnosis
 from caesura.runtime.server.responses import ids
 from caesura.runtime.server.responses.schema import ResponseRequest, left_out
 from caesura.runtime.server.responses.store import Item
@@ -40,6 +41,37 @@ def usage_of(total: Usage, cached_tokens: int | None) -> dict[str, Any]:
     }
 
 
+_REASONS: Mapping[Change, str] = {
+    "model": "model_changed",
+    "tools": "tools_changed",
+    "effort": "reasoning_effort_changed",
+    "compacted": "context_compacted",
+    "system": "input_changed",
+    "messages": "input_changed",
+}
+
+
+def cache_diagnostics(diagnosis: Diagnosis, cached_tokens: int | None) -> dict[str, Any]:
+    """Return what became of the prompt's cache beside the response that the request names.
+
+    A prompt that goes on where the other one ends is a hit only if the engine found some of it.
+    """
+    if diagnosis.before is None:
+        return {"type": "comparison_response_not_found"}
+    found = diagnosis.miss
+    if found is None:
+        return {"type": "cache_hit" if cached_tokens else "unavailable"}
+    if found.change not in _REASONS:
+        return {"type": "unavailable"}
+    missed = found.missed(cached_tokens)
+    return {
+        "type": "cache_miss",
+        "reason": _REASONS[found.change],
+        "cache_missed_tokens": missed,
+        "comparison_reusable_tokens": found.tokens - missed,
+    }
+
+
 @dataclass(slots=True)
 class Resource:
     """One response. `public` returns it as clients get it.
@@ -57,6 +89,8 @@ class Resource:
     completed_at: int | None = None
     error: dict[str, Any] | None = None
     incomplete: str | None = None
+    cache: dict[str, Any] | None = None
+    """What became of the prompt's cache, for a request that asks for it."""
     extension: dict[str, Any] | None = None
     """What the server's own tools did, for a request with `server_tools`."""
     notes: Sequence[str] = ()
@@ -88,6 +122,8 @@ class Resource:
             "usage": self.usage,
         }
         told |= _echo(self.request) | _settings(self.request, self.defaults)
+        if self.request.compared_with is not None:
+            told["prompt_cache_diagnostics"] = self.cache
         own = with_notes(self.extension, [*left_out(self.request), *self.notes])
         return told if own is None else told | {"caesura": own}
 

@@ -4,7 +4,8 @@ A field of chat completions or of vLLM's that changes the answer is refused, and
 that is not listed here is left out with a note. These have no effect on the answer, and a response
 returns them: `metadata`, `prompt_cache_key`, `reasoning.summary`, `safety_identifier`,
 `user` and `text.verbosity`. These have no effect at all: `service_tier`, `stream_options`,
-`prompt_cache_retention`, `prompt_cache_options` and `client_metadata`.
+`prompt_cache_retention`, `prompt_cache_options` beside `prewarm` and `comparison_response_id`, and
+`client_metadata`.
 """
 
 from collections.abc import Collection, Sequence
@@ -195,6 +196,12 @@ class ResponseRequest(Prompt, SamplingFields):
     def generates(self) -> bool:
         """Whether the model is to write anything; otherwise only the KV cache is filled."""
         return self.generate is not False and not (self.prompt_cache_options or {}).get("prewarm")
+
+    @property
+    def compared_with(self) -> str | None:
+        """The response with whose prompt the cache's use is to be compared."""
+        named = (self.prompt_cache_options or {}).get("comparison_response_id")
+        return named if isinstance(named, str) else None
 
     @property
     def who(self) -> str | None:

@@ -9,13 +9,16 @@ from dataclasses import replace
 
 from caesura.runtime.journal.journaled_run import JournaledRun
 from caesura.runtime.journal.record import Recorded
+from caesura.runtime.run.context import Plan
 from caesura.runtime.server.api.chat_request import adapter_of
+from caesura.runtime.server.api.compaction import is_summary
 from caesura.runtime.server.api.decoding import filled, with_sender
 from caesura.runtime.server.api.hosted import run_here
 from caesura.runtime.server.api.notes import say_once
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.keys.key import Reach
 from caesura.runtime.server.keys.sender import Sender
+from caesura.runtime.server.load.diagnosis import Diagnosis
 from caesura.runtime.server.load.state import State
 from caesura.runtime.server.responses.answer import Answer, CompactingAnswer
 from caesura.runtime.server.responses.library import Library
@@ -98,6 +101,7 @@ class Responses:
             return found
         plan = await self._planned(request, items, history)
         part = self._part(self._resource(request), items, history, plan, sender.tenant)
+        part.answer.diagnosis = await self._compared(request, plan.run, sender.tenant)
         sender = sender.of_user(plan.run.user, part.id, plan.run.spec.origin)
         part.journaled = self._begun_journal(part, history, plan, sender)
         return part, await self._start(part, plan, sender, began)
@@ -142,6 +146,16 @@ class Responses:
         state = self._state
         about = (state.engine, state.tools, state.limits, state.people)
         return await asyncio.to_thread(make_plan, request, items, history, *about)
+
+    async def _compared(self, request: ResponseRequest, plan: Plan, tenant: str) -> Diagnosis:
+        """Return a request's prompt beside that of the response which it names, if it does."""
+        about = (self._state.engine, tenant, request.model, plan, request.compared_with)
+        found = await self._state.diagnoses.compare(*about)
+        miss = found.miss
+        differs = () if miss is None or miss.place is None else plan.messages[miss.place :]
+        if miss is not None and any(map(is_summary, differs)):
+            return replace(found, miss=replace(miss, change="compacted"))
+        return found
 
     def _part(
         self,

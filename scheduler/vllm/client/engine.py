@@ -30,6 +30,7 @@ from caesura.scheduler.answers import Answers
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.errors import EngineFailed, UsageError, refuse_forked
+from caesura.scheduler.histories import History
 from caesura.scheduler.messages import InputGrammar, MediaRules, Message, Sampling, SessionSpec
 from caesura.scheduler.programs import Origin
 from caesura.scheduler.revival import Revival
@@ -261,6 +262,10 @@ class VllmEngine:
         except EngineDeadError as error:
             raise EngineFailed(f"the engine is dead: {error}") from error
         raise EngineFailed("the scheduler did not answer; start vLLM with Caesura's scheduler")
+
+    async def history(self, messages: Sequence[Message], spec: SessionSpec) -> History:
+        """Return what messages tell the model; see `Engine.history`."""
+        return await self.rendering.splicer.history(messages, self.completed(spec))
 
     async def end_session(self, origin: Origin) -> None:
         """Free what is kept for a session in all engines; see `Engine.end_session`."""

@@ -58,7 +58,7 @@ class Splicer:
     ) -> None:
         """Keep the tokens of a conversation that ends with an answer, unless it has media."""
         if self._answers is not None and not has_media(messages):
-            self._answers.remember(await self._history(messages, spec), tokens)
+            self._answers.remember(await self.history(messages, spec), tokens)
 
     async def follow_up(
         self,
@@ -79,7 +79,7 @@ class Splicer:
             return _rendered("off")
         if has_media(messages):
             return _rendered("media")
-        found = self._answers.find(await self._history(messages[:length], spec))
+        found = self._answers.find(await self.history(messages[:length], spec))
         if isinstance(found, Missed):
             return _rendered(found.why, found.field)
         turn, new = messages[length - 1], messages[length:]
@@ -125,7 +125,7 @@ class Splicer:
             return None
         return suffix
 
-    async def _history(self, messages: Sequence[Message], spec: SessionSpec) -> History:
+    async def history(self, messages: Sequence[Message], spec: SessionSpec) -> History:
         """Return what the messages told the model; a thread reads many of them."""
         read = partial(self._histories.of, messages, spec)
         return await self._threads.run_sized(read, _size(messages))
@@ -149,7 +149,7 @@ class Splicer:
 
 def _size(messages: Sequence[Message]) -> int:
     """Return how much work it is to read messages, in characters that are rendered."""
-    if len(messages) > MAX_INLINE_MESSAGES:
+    if len(messages) > MAX_INLINE_MESSAGES or has_media(messages):
         return MAX_INLINE_CHARACTERS + 1
     return sum(len(message.get("content") or "") for message in messages) // READ_IN_TIME
 
