@@ -108,11 +108,12 @@ _WHOLE = ("top_k", "max_tokens", "seed", "min_tokens", "logprobs")
 class SessionSpec:
     """The settings of a new session.
 
-    `tools` are shown to the model. A `pausing` session pauses inside the engine at a call and
-    waits for the results. Any other session ends with its calls, as clients that run their own
-    tools expect. `tool_choice` is `auto` or `none` (the tools are shown but calls are not parsed).
-    `pauses` are hints about how long the tools' calls last, by tool name. `owner` is the identity
-    of the client: a session never continues from the tokens of another owner's answer.
+    `tools` are shown to the model. It may call the `deferred` ones too, of which messages tell it:
+    they are not in the list of the prompt's begin. A `pausing` session pauses inside the engine at
+    a call and waits for the results. Any other session ends with its calls, as clients that run
+    their own tools expect. `tool_choice` is `auto` or `none` (the tools are shown but calls are not
+    parsed). `pauses` are hints about how long the tools' calls last, by tool name. `owner` is the
+    identity of the client: a session never continues from the tokens of another owner's answer.
 
     `template` are variables for the model's chat template, such as `enable_thinking`. With
     `prefill`, the last message of the first turn is the begin of the model's answer. `cache_salt`
@@ -136,12 +137,19 @@ class SessionSpec:
     origin: Origin = NO_ORIGIN
     adapter: str | None = None
     exact_thinking: bool = False
+    deferred: Sequence[ToolSpec] = ()
+
+    @property
+    def known_tools(self) -> Sequence[ToolSpec]:
+        """All tools that the model may learn of."""
+        return [*self.tools, *self.deferred]
 
 
 def callable_tools(spec: SessionSpec, sampling: Sampling) -> list[ToolSpec]:
     """Return the tools of a session that a turn with these settings may call."""
     names = sampling.calls.names if sampling.calls is not None else None
-    return [tool for tool in spec.tools if names is None or tool["function"]["name"] in names]
+    known = spec.known_tools
+    return [tool for tool in known if names is None or tool["function"]["name"] in names]
 
 
 MEDIA_KINDS: Mapping[str, str] = {

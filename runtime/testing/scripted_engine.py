@@ -238,7 +238,7 @@ class ScriptedSession:
                 self._note(event)
                 yield event
             return
-        item = await self._reader.read(self.messages, self.spec.tools, self._error)
+        item = await self._reader.read(self.messages, self.spec.known_tools, self._error)
         turn, stop_text = stopped(as_calls(item), sampling.stop)
         turn, tokens, was_cut = cut(turn, sampling.max_tokens)
         if turn.calls and self.spec.tool_choice == "none":

@@ -36,6 +36,7 @@ from caesura.runtime.server.responses.output import (
     ReasoningItem,
     SearchItem,
     ServerCallItem,
+    ToolSearchItem,
 )
 from caesura.runtime.server.responses.resource import (
     MAX_OUTPUT_TOKENS,
@@ -63,6 +64,8 @@ class Shown:
     server: frozenset[str] = frozenset()
     approved: frozenset[str] = frozenset()
     searches: frozenset[str] = frozenset()
+    tool_search: frozenset[str] = frozenset()
+    """The client's search of deferred tools, if there is one."""
     label: str = ""
     pausing: bool = False
     compacts: bool = False
@@ -112,7 +115,7 @@ class Answer(RunFold[Event]):
         self._reasoning: ReasoningItem | None = None
         self._spaces: list[TextDelta] = []
         """White space that no text followed yet; calls are often written behind some."""
-        self._called: dict[str, CallItem] = {}
+        self._called: dict[str, CallItem | ToolSearchItem] = {}
         self._turn = self._outputs.ids.turn()
         self._turn_has_ended = calls is not None
         self._last_call_is_inline = False
@@ -277,8 +280,11 @@ class Answer(RunFold[Event]):
         elif event.name in self._shown.server - self._shown.approved:
             self._open_server_call(event.call_id, event.name)
 
-    def _open_call(self, call_id: str, name: str) -> CallItem:
+    def _open_call(self, call_id: str, name: str) -> CallItem | ToolSearchItem:
         self._close_message()
+        if name in self._shown.tool_search:
+            search = self._called[call_id] = ToolSearchItem(self._outputs, call_id)
+            return search
         function, namespace = self._shown.client.get(name, (name, None))
         made = CustomCallItem if name in self._shown.custom else CallItem
         item = self._called[call_id] = made(self._outputs, call_id, function, namespace)

@@ -14,7 +14,7 @@ from caesura.runtime.server.load.state import State
 from caesura.runtime.server.responses import ids
 from caesura.runtime.server.responses.items import TRIGGER
 from caesura.runtime.server.responses.messages import messages_of, with_instructions
-from caesura.runtime.server.responses.plan import offered
+from caesura.runtime.server.responses.plan import found_tools, offered
 from caesura.runtime.server.responses.schema import (
     CompactRequest,
     ResponseRequest,
@@ -40,7 +40,8 @@ async def counted_tokens(
     items = await responses.library.resolved(given, reach, sender.tenant)
     history = await responses.library.history(asked, {}, reach)
     asked = with_hosted(asked, run_here(state.tools))
-    offer = offered(asked, state.tools, state.people)
+    found = found_tools([*history.items, *items])
+    offer = offered(asked, state.tools, state.people, found=found)
     own = messages_of(items, history.messages)
     messages = with_instructions(asked.instructions, [*history.messages, *own])
     if not messages:

@@ -9,6 +9,7 @@ COMPACTION, LIST_TOOLS, SERVER_CALL = "cmp", "mcpl", "mcp"
 CONVERSATION, RESPONSE = "conv", "resp"
 CUSTOM_CALL, CUSTOM_CALL_OUTPUT, LEFT_OUT = "ctc", "ctco", "item"
 WEB_SEARCH_CALL = "ws"
+TOOL_SEARCH_CALL, TOOL_SEARCH_OUTPUT = "tsc", "tso"
 
 
 def new_id(prefix: str) -> str:

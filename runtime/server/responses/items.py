@@ -23,7 +23,7 @@ LEFT_OUT = frozenset(
     {
         *("code_interpreter_call", "computer_call", "computer_call_output", "file_search_call"),
         *("ghost_snapshot", "image_generation_call", "program", "program_output"),
-        *("tool_search_call", "tool_search_output", "web_search_call"),
+        "web_search_call",
     }
 )
 """Types of items that are kept and not shown to the model: what OpenAI's own tools did, mostly."""
@@ -190,6 +190,30 @@ def _left_out(given: Mapping[str, Any], path: str) -> Item:
     return {**given, "id": _id(given, path, ids.LEFT_OUT)}
 
 
+SEARCHES = ("tool_search_call", "tool_search_output")
+
+
+def is_clients_search(item: Mapping[str, Any]) -> bool:
+    """Return whether a search of tools, or its output, is the client's and not OpenAI's."""
+    kind = item.get("type") in SEARCHES
+    return kind and item.get("execution") == "client" and bool(item.get("call_id"))
+
+
+def _tool_search(given: Mapping[str, Any], path: str) -> Item:
+    if not is_clients_search(given):
+        return _left_out(given, path)
+    call_id = _name(given, "call_id", path)
+    if given["type"] == "tool_search_call":
+        kept = _kept(given, path, ids.TOOL_SEARCH_CALL, "execution")
+        told = {"arguments": given.get("arguments") or {}}
+    else:
+        kept = _kept(given, path, ids.TOOL_SEARCH_OUTPUT, "execution")
+        told = {"tools": given.get("tools") or []}
+        if not isinstance(told["tools"], list):
+            raise invalid(f"{path}.tools must be a list.", f"{path}.tools")
+    return {**kept, "status": _status(given, path), "call_id": call_id, **told}
+
+
 def _call_output(given: Mapping[str, Any], path: str) -> Item:
     output = given.get("output")
     if not isinstance(output, str):
@@ -271,6 +295,7 @@ _KINDS: dict[str, Callable[[Mapping[str, Any], str], Item]] = {
     **dict.fromkeys(ACTIONS, _action),
     **dict.fromkeys((f"{kind}_output" for kind in ACTIONS), _action_output),
     **dict.fromkeys(LEFT_OUT, _left_out),
+    **dict.fromkeys(SEARCHES, _tool_search),
     "reasoning": _reasoning,
     "mcp_list_tools": _list_tools,
     "mcp_call": _server_call,

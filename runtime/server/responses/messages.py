@@ -8,17 +8,26 @@ from typing import Any
 from caesura.runtime.run.fold import CANCELLED, tool_message
 from caesura.runtime.run.media import Content
 from caesura.runtime.server.api.compaction import summary_message
+from caesura.runtime.server.api.hosted import told
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses.custom import arguments_of
 from caesura.runtime.server.responses.ids import turn_and_call
-from caesura.runtime.server.responses.items import ACTIONS, content_of, text_of
+from caesura.runtime.server.responses.items import (
+    ACTIONS,
+    SEARCHES,
+    content_of,
+    is_clients_search,
+    text_of,
+)
 from caesura.runtime.server.responses.store import Item
+from caesura.runtime.server.responses.tools import NAMESPACE_SEPARATOR, found_in
 from caesura.scheduler.messages import Message
 
-NAMESPACE_SEPARATOR = "__"
+_CALLS = {"function_call", "custom_tool_call", "tool_search_call", *ACTIONS}
 _OUTPUTS = {
     "function_call_output",
     "custom_tool_call_output",
+    "tool_search_output",
     *(f"{kind}_output" for kind in ACTIONS),
 }
 DENIED = "error: a person denied this call"
@@ -26,7 +35,9 @@ UNDECIDED = "error: cancelled: no person decided about this call"
 
 
 def flat_name(item: Mapping[str, Any]) -> str:
-    """Return the name under which the model knows the function of a call."""
+    """Return the name under which the model knows the function of a client's call."""
+    if "name" not in item:  # a kind of tool that has but one
+        return str(item["type"]).removesuffix("_call")
     namespace = item.get("namespace")
     return f"{namespace}{NAMESPACE_SEPARATOR}{item['name']}" if namespace else str(item["name"])
 
@@ -35,13 +46,14 @@ def messages_of(items: Iterable[Item], before: Sequence[Message] = ()) -> list[M
     """Return the chat messages of `items`, which follow the messages `before`.
 
     Calls belong to the assistant's message before them. A call by the server carries its result.
-    Reasoning belongs to the assistant's message or the calls behind it. Lists of tools, and items
-    of the types `LEFT_OUT`, are not shown to the model. Raises `ApiError` 400 for an output whose
-    call is not among the items.
+    Reasoning belongs to the assistant's message or the calls behind it. Lists of tools, items of
+    the types `LEFT_OUT`, and searches of tools that OpenAI ran, are not shown to the model. Raises
+    `ApiError` 400 for an output whose call is not among the items.
     """
     writer = _Writer(before)
     for item in items:
-        writer.take(item)
+        if item["type"] not in SEARCHES or is_clients_search(item):
+            writer.take(item)
     return writer.finished()
 
 
@@ -67,10 +79,8 @@ class _Writer:
                 self._message(item)
             case "reasoning":
                 self._reasoning(item)
-            case "function_call" | "custom_tool_call":
+            case kind if kind in _CALLS:
                 self._clients_call(item, flat_name(item), _arguments(item))
-            case kind if kind in ACTIONS:
-                self._clients_call(item, kind.removesuffix("_call"), _arguments(item))
             case kind if kind in _OUTPUTS:
                 self._output(item)
             case "mcp_call":
@@ -137,7 +147,7 @@ class _Writer:
                 "send the call before its output, or the previous_response_id of its response.",
                 "input",
             )
-        self._result(item["call_id"], name, content_of(item["output"]))
+        self._result(item["call_id"], name, _output_of(item))
         self._caller, self._turn = None, ""
 
     def _result(self, call_id: str, name: str, content: Content) -> None:
@@ -172,6 +182,12 @@ class _Writer:
         self._caller, self._turn = None, ""
 
 
+def _output_of(item: Item) -> Content:
+    if item["type"] == "tool_search_output":
+        return told([function.spec(namespace) for function, namespace in found_in(item)])
+    return content_of(item["output"])
+
+
 def _arguments(item: Item) -> str:
     """Return the arguments of a client's call, as the model wrote or would have written them."""
     match item["type"]:
@@ -179,6 +195,8 @@ def _arguments(item: Item) -> str:
             return str(item["arguments"])
         case "custom_tool_call":
             return arguments_of(item["input"])
+        case "tool_search_call":
+            return json.dumps(item["arguments"], ensure_ascii=False)
         case kind:
             return json.dumps(item[ACTIONS[kind]], ensure_ascii=False)
 

@@ -259,6 +259,30 @@ class CustomCallItem(CallItem):
         self._end(status, input=self._item["input"])
 
 
+class ToolSearchItem(OutputItem):
+    """A search of deferred tools, which the client runs; its arguments come in one piece."""
+
+    def __init__(self, outputs: Outputs, call_id: str) -> None:
+        item: Item = {
+            "type": "tool_search_call",
+            "id": outputs.ids.item(ids.TOOL_SEARCH_CALL),
+            "status": "in_progress",
+            "call_id": call_id,
+            "execution": "client",
+            "arguments": {},
+        }
+        super().__init__(outputs, item)
+
+    def close(self, arguments: str, status: str = "completed") -> None:
+        """Close the search with its arguments."""
+        self._item |= {"arguments": _object_in(arguments), "status": status}
+        self._close()
+
+    def abandon(self) -> None:
+        """Close the search as incomplete."""
+        self.close("", "incomplete")
+
+
 class ServerCallItem(OutputItem):
     """A call that the server runs, in the form of a call of an MCP server's tool."""
 
@@ -323,7 +347,7 @@ class SearchItem(OutputItem):
     """
 
     def __init__(self, outputs: Outputs, arguments: str, include: Sequence[str]) -> None:
-        query = _query_in(arguments)
+        query = str(_object_in(arguments).get("query") or "")
         self._include = include
         item = {
             "type": "web_search_call",
@@ -363,13 +387,13 @@ class SearchItem(OutputItem):
         self._close()
 
 
-def _query_in(arguments: str) -> str:
+def _object_in(arguments: str) -> dict[str, Any]:
+    """Return the object that a call's arguments are; an empty one for any other text."""
     try:
         given = json.loads(arguments)
     except ValueError:
-        return ""
-    query = given.get("query") if isinstance(given, dict) else None
-    return query if isinstance(query, str) else ""
+        return {}
+    return given if isinstance(given, dict) else {}
 
 
 class CompactionItem(OutputItem):
@@ -474,18 +498,26 @@ _STATES = {
 """The events of items that have no text, by the type of the item."""
 
 
+def _begun(item: Item) -> Item:
+    """Return an item as it was when it was opened."""
+    match item["type"]:
+        case "mcp_approval_request":
+            return item
+        case "tool_search_call":
+            return item | {"status": "in_progress", "arguments": {}}
+        case "web_search_call":
+            told = {key: value for key, value in item["action"].items() if key != "sources"}
+            begun = {key: value for key, value in item.items() if key != "results"}
+            return begun | {"status": "in_progress", "action": told}
+    return item | {key: _EMPTY[key] for key in item if key in _EMPTY}
+
+
 class _Again(OutputItem):
     """An item that was closed before."""
 
     def __init__(self, outputs: Outputs, item: Item) -> None:
         kind = item["type"]
-        filled = {} if kind == "mcp_approval_request" else _EMPTY
-        begun = item | {key: filled[key] for key in item if key in filled}
-        if kind == "web_search_call":
-            told = {key: value for key, value in item["action"].items() if key != "sources"}
-            begun = {key: value for key, value in begun.items() if key != "results"}
-            begun |= {"action": told}
-        super().__init__(outputs, begun)
+        super().__init__(outputs, _begun(item))
         if kind in ("message", "reasoning"):
             for number, part in enumerate(item["content"]):
                 self._fill(number, part)

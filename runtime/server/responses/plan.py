@@ -3,7 +3,7 @@
 A conversation that does not fit the context window is shortened for `truncation: "auto"`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from caesura.runtime.server.api.hosted import WEB_SEARCH, bound, counted, run_he
 from caesura.runtime.server.api.notes import say_once
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses.answer import Shown
-from caesura.runtime.server.responses.items import TRIGGER
+from caesura.runtime.server.responses.items import TRIGGER, is_clients_search
 from caesura.runtime.server.responses.messages import messages_of, with_instructions
 from caesura.runtime.server.responses.schema import Prompt, ResponseRequest, left_out
 from caesura.runtime.server.responses.store import Item
@@ -28,12 +28,14 @@ from caesura.runtime.server.responses.tools import (
     Chosen,
     ChosenFunction,
     ChosenHosted,
+    ClientFunction,
     CustomTool,
-    FunctionTool,
-    NamespaceTool,
     ServerTools,
     Tool,
+    ToolSearchTool,
     WebSearchTool,
+    found_in,
+    functions_of,
     hosted_kind,
 )
 from caesura.scheduler.messages import CallRule, InputGrammar, Message, SessionSpec, ToolSpec
@@ -56,6 +58,7 @@ class Offer:
     """The tools of a request: those of the client by flat name, and those of the server."""
 
     specs: Sequence[ToolSpec]
+    """The tools in the list of the prompt."""
     client: dict[str, tuple[str, str | None]]
     registry: Registry
     named: frozenset[str]
@@ -68,6 +71,10 @@ class Offer:
     """The grammars of such tools by flat name, where they are enforced."""
     rule: CallRule | None = None
     """Which calls a turn may hold; None if the model decides alone."""
+    deferred: Sequence[ToolSpec] = ()
+    """The tools of which messages tell the model."""
+    tool_search: frozenset[str] = frozenset()
+    """The client's search of tools, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +104,8 @@ def make_plan(
     adapter = adapter_of(request.model, engine)
     say_once(left_out(request))
     inputs, notes = input_grammars(request.tools, engine)
-    offer = offered(request, tools, people, inputs)
+    found = found_tools([*history.items, *items])
+    offer = offered(request, tools, people, inputs, found)
     own = messages_of(items, history.messages)
     if not (own or history.messages or request.instructions):
         raise invalid("input is missing: send a text, or a list of items.", "input")
@@ -117,6 +125,7 @@ def make_plan(
         priority=request.priority,
         adapter=adapter,
         origin=request.origin,
+        deferred=offer.deferred,
     )
     run = Plan(
         messages=messages,
@@ -144,7 +153,7 @@ def input_grammars(
     """
     inputs: dict[str, InputGrammar] = {}
     notes = []
-    for function, namespace in (each for tool in tools for each in _functions(tool)):
+    for function, namespace in (each for tool in tools for each in functions_of(tool)):
         grammar = function.grammar if isinstance(function, CustomTool) else None
         if grammar is None:
             continue
@@ -158,6 +167,14 @@ def input_grammars(
 
 
 _NO_GRAMMARS: Mapping[str, InputGrammar] = {}
+Found = Sequence[tuple[ClientFunction, str | None]]
+"""Functions of the client, with their namespaces."""
+
+
+def found_tools(items: Iterable[Item]) -> Found:
+    """Return the tools that searches of the client's have found in a conversation."""
+    outputs = (item for item in items if item["type"] == "tool_search_output")
+    return [each for item in outputs if is_clients_search(item) for each in found_in(item)]
 
 
 def offered(
@@ -165,8 +182,12 @@ def offered(
     tools: Registry,
     people: People | None,
     inputs: Mapping[str, InputGrammar] = _NO_GRAMMARS,
+    found: Found = (),
 ) -> Offer:
-    """Return the tools that a request shows to the model; raise `ApiError` for wrong ones."""
+    """Return the tools that a request shows to the model; raise `ApiError` for wrong ones.
+
+    Those that were `found` are deferred, and those that the request says are, if it has a search.
+    """
     named = _named(request.tools, tools)
     is_here = WEB_SEARCH in run_here(tools)
     hosted = [tool for tool in request.tools if is_here and isinstance(tool, WebSearchTool)][:1]
@@ -178,13 +199,32 @@ def offered(
         registry = _bound(registry, tool)
     registry = _with_approvals(registry, request.tools, people)
     specs, client = _client_tools(request.tools, registry)
-    functions = [each for tool in request.tools for each in _functions(tool)]
+    functions = [each for tool in request.tools for each in functions_of(tool)]
+    search = frozenset(tool.name for tool in request.tools if isinstance(tool, ToolSearchTool))
+    late = _deferred(functions) if search else {}
+    more = {_flat(*each): each for each in found if _flat(*each) not in {*client, *registry.names}}
+    client |= {flat: (function.name, space) for flat, (function, space) in more.items()}
+    deferred = late | {flat: function.spec(space) for flat, (function, space) in more.items()}
+    functions += more.values()
     custom = {_flat(*each) for each in functions if isinstance(each[0], CustomTool)}
-    shown = [*specs, *registry.specs()]
+    shown = [spec for spec in specs if spec["function"]["name"] not in late]
     offer = Offer(
-        shown, client, registry, frozenset(named) - searches, searches, frozenset(custom), inputs
+        [*shown, *registry.specs()],
+        client,
+        registry,
+        frozenset(named) - searches,
+        searches,
+        frozenset(custom),
+        inputs,
+        deferred=list(deferred.values()),
+        tool_search=search,
     )
     return _chosen(offer, request)
+
+
+def _deferred(functions: Found) -> dict[str, ToolSpec]:
+    """Return those of a request's functions that the prompt does not list, by flat name."""
+    return {_flat(*each): each[0].spec(each[1]) for each in functions if each[0].defer_loading}
 
 
 def _bound(registry: Registry, search: WebSearchTool) -> Registry:
@@ -236,7 +276,7 @@ def _client_tools(
     specs: list[ToolSpec] = []
     names: dict[str, tuple[str, str | None]] = {}
     for number, tool in enumerate(tools):
-        for function, namespace in _functions(tool):
+        for function, namespace in functions_of(tool):
             spec = function.spec(namespace)
             flat, param = spec["function"]["name"], f"tools[{number}]"
             if flat in names:
@@ -248,13 +288,7 @@ def _client_tools(
     return specs, names
 
 
-def _functions(tool: Tool) -> list[tuple[FunctionTool | CustomTool, str | None]]:
-    if isinstance(tool, NamespaceTool):
-        return [(function, tool.name) for function in tool.tools]
-    return [(tool, None)] if isinstance(tool, FunctionTool | CustomTool) else []
-
-
-def _flat(tool: FunctionTool | CustomTool, namespace: str | None) -> str:
+def _flat(tool: ClientFunction, namespace: str | None) -> str:
     return str(tool.spec(namespace)["function"]["name"])
 
 
@@ -269,7 +303,9 @@ def _chosen(offer: Offer, request: Prompt) -> Offer:
         choices = choice.tools if isinstance(choice, AllowedTools) else [choice]
         kept = _only({name for each in choices for name in _names_in(each, offer)}, offer)
         if isinstance(choice, AllowedTools):
-            kept = replace(kept, specs=offer.specs)
+            kept = replace(kept, specs=offer.specs, deferred=offer.deferred)
+        else:  # the prompt of a forced call lists its tool
+            kept = replace(kept, specs=[*kept.specs, *kept.deferred], deferred=())
     return kept if choice == "none" else replace(kept, rule=_rule(kept, request))
 
 
@@ -283,6 +319,8 @@ def _only(names: set[str], offer: Offer) -> Offer:
         offer.hosted & names,
         offer.custom & names,
         {flat: grammar for flat, grammar in offer.inputs.items() if flat in names},
+        deferred=[spec for spec in offer.deferred if spec["function"]["name"] in names],
+        tool_search=offer.tool_search & names,
     )
 
 
@@ -309,14 +347,14 @@ def _rule(offer: Offer, request: Prompt) -> CallRule | None:
 
 def _strict(tools: Sequence[Tool]) -> frozenset[str]:
     """Return the flat names of the client's tools whose calls follow their schemas."""
-    functions = [each for tool in tools for each in _functions(tool)]
+    functions = [each for tool in tools for each in functions_of(tool)]
     return frozenset(_flat(*each) for each in functions if each[0].strict)
 
 
 def _names_in(choice: Chosen, offer: Offer) -> set[str]:
     """Return the flat names that a choice names; raise `ApiError` if there is no such tool."""
     if isinstance(choice, ChosenHosted):
-        if (kind := hosted_kind(choice.type)) in offer.hosted:
+        if (kind := hosted_kind(choice.type)) in offer.hosted | offer.tool_search:
             return {str(kind)}
         message = f"tool_choice names {choice.type!r}, a tool of OpenAI's own that is not here."
         raise invalid(message, "tool_choice")
@@ -336,6 +374,7 @@ def _shown(offer: Offer, spec: SessionSpec, compacts: bool) -> Shown:
     return Shown(
         client=offer.client,
         custom=offer.custom,
+        tool_search=offer.tool_search,
         server=offer.named,
         searches=offer.hosted,
         approved=frozenset(offer.named & approved),

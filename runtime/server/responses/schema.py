@@ -37,7 +37,12 @@ from caesura.runtime.server.api.hosted import WEB_SEARCH
 from caesura.runtime.server.api.notes import UNSUPPORTED, left_out_of
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.http.lineage import named_in
-from caesura.runtime.server.responses.items import LEFT_OUT, items_of
+from caesura.runtime.server.responses.items import (
+    LEFT_OUT,
+    SEARCHES,
+    is_clients_search,
+    items_of,
+)
 from caesura.runtime.server.responses.store import Item
 from caesura.runtime.server.responses.tools import (
     OtherTool,
@@ -349,7 +354,9 @@ def left_out(request: Continued) -> list[str]:
                 told["field user_location of the tool web_search"] = None
     for item in request.input if isinstance(request.input, list) else ():
         kind = item.get("type") if isinstance(item, dict) else None
-        if isinstance(kind, str) and kind in LEFT_OUT - own:
+        if kind in SEARCHES and is_clients_search(item):
+            continue
+        if isinstance(kind, str) and kind in {*LEFT_OUT, *SEARCHES} - own:
             told[f"item {kind}"] = None
     return list(told)
 

@@ -3,14 +3,17 @@
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError, model_validator
 
-from caesura.runtime.server.api.fields import MAX_TOOLS, Listed, Name, Part, Pattern
+from caesura.runtime.server.api.fields import MAX_TOOLS, Listed, Name, Part, Pattern, in_words
 from caesura.runtime.server.api.hosted import WEB_SEARCH
+from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses.custom import parameters
-from caesura.runtime.server.responses.messages import NAMESPACE_SEPARATOR
+from caesura.runtime.server.responses.store import Item
 from caesura.scheduler.messages import InputGrammar, ToolSpec
 
+NAMESPACE_SEPARATOR = "__"
+TOOL_SEARCH = "tool_search"
 SERVER_LABEL = "caesura"
 """The `server_label` under which a request names this server's own tools."""
 FOREIGN = ("server_url", "connector_id", "tunnel_id", "authorization", "headers")
@@ -25,6 +28,7 @@ class FunctionTool(Part):
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
+    defer_loading: bool | None = None
 
     def spec(self, namespace: str | None = None) -> ToolSpec:
         """Return the tool in the engine's form, under the flat name of its namespace."""
@@ -38,7 +42,12 @@ class FunctionTool(Part):
 
     def public(self) -> dict[str, Any]:
         """Return the tool as a response tells it, with every key that clients require."""
-        return self.model_dump() | {"strict": bool(self.strict)}
+        return _without_deferral(self.model_dump()) | {"strict": bool(self.strict)}
+
+
+def _without_deferral(told: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool as it is told, without a deferral that it does not have."""
+    return {name: each for name, each in told.items() if name != "defer_loading" or each}
 
 
 class Grammar(Part):
@@ -62,6 +71,7 @@ class CustomTool(Part):
     name: Name
     description: str | None = None
     format: Grammar | None = None
+    defer_loading: bool | None = None
 
     @property
     def strict(self) -> bool:
@@ -91,7 +101,8 @@ class CustomTool(Part):
         form = (
             {"type": "text"} if self.format is None else self.format.model_dump(exclude_none=True)
         )
-        return {**self.model_dump(), "description": self.description or "", "format": form}
+        dumped = _without_deferral(self.model_dump())
+        return {**dumped, "description": self.description or "", "format": form}
 
 
 def _is_custom(tool: Any) -> str:
@@ -123,6 +134,47 @@ class NamespaceTool(Part):
             "description": self.description or "",
             "tools": told,
         }
+
+
+class ToolSearchTool(Part):
+    """A search of deferred tools, which the client runs; the model sees a function."""
+
+    type: Literal["tool_search"]
+    execution: Literal["client"]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the function that the model sees."""
+        return TOOL_SEARCH
+
+    @property
+    def strict(self) -> bool:
+        """Whether calls follow the parameters' schema."""
+        return False
+
+    @property
+    def defer_loading(self) -> bool:
+        """Whether the search has to be found itself."""
+        return False
+
+    def spec(self, namespace: str | None = None) -> ToolSpec:
+        """Return the tool in the engine's form."""
+        parameters = self.parameters or _QUERY
+        told = self.description or "Find tools that are not in the list yet."
+        return FunctionTool(name=self.name, description=told, parameters=parameters).spec(namespace)
+
+    def public(self) -> dict[str, Any]:
+        """Return the tool as a response tells it."""
+        return self.model_dump(exclude_none=True)
+
+
+_QUERY = {
+    "type": "object",
+    "properties": {"query": {"type": "string"}},
+    "required": ["query"],
+}
 
 
 class ToolFilter(Part):
@@ -237,6 +289,9 @@ def _kind(tool: Any) -> str:
     kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
     if not isinstance(kind, str):
         return OtherTool.__name__
+    execution = tool.get("execution") if isinstance(tool, dict) else tool
+    if kind == TOOL_SEARCH and (execution == "client" or isinstance(tool, ToolSearchTool)):
+        return ToolSearchTool.__name__
     if hosted_kind(kind) == WEB_SEARCH and not isinstance(tool, OtherTool):
         return WebSearchTool.__name__
     return _KINDS.get(kind, OtherTool.__name__)
@@ -247,10 +302,38 @@ Tool = Annotated[
     | Annotated[CustomTool, Tag(CustomTool.__name__)]
     | Annotated[NamespaceTool, Tag(NamespaceTool.__name__)]
     | Annotated[ServerTools, Tag(ServerTools.__name__)]
+    | Annotated[ToolSearchTool, Tag(ToolSearchTool.__name__)]
     | Annotated[WebSearchTool, Tag(WebSearchTool.__name__)]
     | Annotated[OtherTool, Tag(OtherTool.__name__)],
     Discriminator(_kind),
 ]
+
+
+ClientFunction = FunctionTool | CustomTool | ToolSearchTool
+"""A tool that the client runs, as the model sees it."""
+
+
+def functions_of(tool: Tool) -> list[tuple[ClientFunction, str | None]]:
+    """Return the client's functions in a tool of a request, with their namespace."""
+    if isinstance(tool, NamespaceTool):
+        return [(function, tool.name) for function in tool.tools]
+    return [(tool, None)] if isinstance(tool, ClientFunction) else []
+
+
+_TOOLS: TypeAdapter[list[Tool]] = TypeAdapter(list[Tool])
+
+
+def found_in(item: Item) -> list[tuple[ClientFunction, str | None]]:
+    """Return the functions in the output of a search that the client ran.
+
+    Raises `ApiError` 400 for a tool that cannot be read.
+    """
+    try:
+        tools = _TOOLS.validate_python(item["tools"])
+    except ValidationError as error:
+        why = in_words(error).message
+        raise invalid(f"input: a tool that was found cannot be read: {why}", "input") from None
+    return [each for tool in tools for each in functions_of(tool)]
 
 
 class ChosenFunction(Part):

@@ -195,7 +195,12 @@ class VllmEngine:
         if spec.priority:
             self._check_priority(spec.priority)
         self.adapter(spec.adapter)
-        if spec.tools and spec.pausing and spec.tool_choice == "auto" and not self.language.formats:
+        if (
+            spec.known_tools
+            and spec.pausing
+            and spec.tool_choice == "auto"
+            and not self.language.formats
+        ):
             raise UsageError(f"tools cannot run: {unknown_format(self._model)}")
         return VllmSession(self, self.completed(spec), log)
 

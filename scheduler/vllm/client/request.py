@@ -332,7 +332,7 @@ class SurvivingRequest:
         sampling = behind(turn.sampling, sampled)
         max_tokens = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
         watch = self._turns.watch(turn.kind, sampling, turn.thinking)
-        tools = self._spec.tools if self._turns.watched else ()
+        tools = self._spec.known_tools if self._turns.watched else ()
         grammar = host.grammars.of_turn(tools, sampling, turn.thinking)
         extra_args = {**(watch or {}), **self._spec.origin.to_wire()}
         if sampled:

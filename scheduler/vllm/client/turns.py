@@ -108,7 +108,7 @@ class TurnMaker:
         """Create it for a session of `spec` with a model that writes in `language`."""
         self._language = language
         self._spec = spec
-        self.watched = bool(spec.tools) and spec.tool_choice == "auto"
+        self.watched = bool(spec.known_tools) and spec.tool_choice == "auto"
         """Whether the model may call tools, so that its turns are searched for calls."""
         self.pausing = spec.pausing and self.watched
         """Whether the request pauses at a call."""

@@ -243,8 +243,8 @@ def test_arguments_without_an_input_are_the_input(written: str) -> None:
 HISTORY: list[dict[str, Any]] = [
     {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}},
     {"type": "ghost_snapshot", "ghost_commit": {"id": "abc"}},
-    {"type": "tool_search_call", "call_id": "t1", "execution": "client", "arguments": {}},
-    {"type": "tool_search_output", "call_id": "t1", "tools": []},
+    {"type": "tool_search_call", "call_id": None, "execution": "server", "arguments": {}},
+    {"type": "tool_search_output", "call_id": None, "execution": "server", "tools": []},
     {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": "AAAA"},
 ]
 
