@@ -3,12 +3,10 @@
 These are searches of the web and its pages, as Responses and Messages declare them.
 """
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from caesura.scheduler.messages import ToolSpec
 from caesura.tools.context import current
 from caesura.tools.errors import Permanent
 from caesura.tools.registry import Registry
@@ -57,15 +55,3 @@ def counted(tools: Iterable[Tool], most: int | None, why: str) -> list[Tool]:
         return replace(tool, call=call)
 
     return [limited(tool) for tool in tools]
-
-
-def told(specs: Sequence[ToolSpec]) -> str:
-    """Return the text that tells the model of deferred tools that were found.
-
-    The prompt's own list of tools leaves them out, so that it stays the same, and what is in the
-    prefix cache goes on being of use.
-    """
-    if not specs:
-        return "No tools were found."
-    lines = (json.dumps(spec, ensure_ascii=False) for spec in specs)
-    return "\n".join(["These tools can be called from now on:", *lines])

@@ -29,6 +29,7 @@ from caesura.runtime.server.api.chat_request import ChatRequest, make_plan
 from caesura.runtime.server.api.compaction import Summary, continued, summarised
 from caesura.runtime.server.api.context_management import Compact, Managed, Manager
 from caesura.runtime.server.api.decoding import open_session, stream_pieces, with_sender
+from caesura.runtime.server.api.deferred import SEARCHES
 from caesura.runtime.server.api.hosted import WEB_FETCH, WEB_SEARCH, run_here
 from caesura.runtime.server.api.messages_request import (
     Block,
@@ -307,7 +308,7 @@ class Answer(RunFold[Event]):
     def _server_uses(self) -> dict[str, Any]:
         """Return how often tools of Anthropic's ran here, if the request declares one."""
         made = {f"{name}_requests": self._requests.get(name, 0) for name in (WEB_SEARCH, WEB_FETCH)}
-        return {"server_tool_use": made} if self._hosted else {}
+        return {"server_tool_use": made} if self._hosted & {WEB_SEARCH, WEB_FETCH} else {}
 
     def _own(self) -> dict[str, Any]:
         told = with_notes(self.extension(), self._notes)
@@ -349,6 +350,11 @@ class Messages:
     def __init__(self, state: State) -> None:
         self._state = state
 
+    @property
+    def _own(self) -> frozenset[str]:
+        """The tools of Anthropic's that run here."""
+        return run_here(self._state.tools) | SEARCHES
+
     async def answer(self, request: Request, send: Send) -> None:
         """Answer a request, streamed or whole.
 
@@ -360,7 +366,7 @@ class Messages:
         state = self._state
         shown = sender_of(request)
         with state.gate.enter(shown):
-            own = run_here(state.tools)
+            own = self._own
             asked, plan = await self._planned(request, own)
             sender = shown.of_user(plan.user, told=plan.spec.origin)
             plan = with_sender(state, plan, sender)
@@ -406,7 +412,7 @@ class Messages:
 
         def planned(body: bytes) -> tuple[MessagesRequest, Plan]:
             asked, chat = parse_count(body)
-            return asked, self._plan_of(asked, chat, run_here(state.tools))
+            return asked, self._plan_of(asked, chat, self._own)
 
         asked, plan = await parsed(planned, await request.body())
         plan = replace(plan, messages=await self._inlined(plan))
@@ -470,8 +476,11 @@ class Messages:
         state, hosted = self._state, asked.hosted(own)
         names = list(dict.fromkeys([*chat.server_tools, *hosted]))
         chat = chat.model_copy(update={"server_tools": names})
-        tools = with_declared(state.tools, hosted)
-        return make_plan(chat, state.engine, tools, state.limits)
+        deferred = [spec for name, spec in asked.specs.items() if name in asked.deferred]
+        tools = with_declared(state.tools, hosted, deferred)
+        plan = make_plan(chat, state.engine, tools, state.limits)
+        spec = replace(plan.spec, deferred=deferred)
+        return replace(plan, spec=spec, client_tools=plan.client_tools | asked.deferred)
 
     async def _planned(
         self, request: Request, own: Collection[str]

@@ -8,6 +8,7 @@ ignored.
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -26,6 +27,7 @@ from caesura.runtime.run.media import Content, file_text, joined, titled
 from caesura.runtime.server.api.chat_request import ChatRequest, refuse_unsupported
 from caesura.runtime.server.api.compaction import summary_message
 from caesura.runtime.server.api.context_management import ContextManagement
+from caesura.runtime.server.api.deferred import SEARCHES, told
 from caesura.runtime.server.api.fields import (
     MAX_MESSAGES,
     MAX_STOPS,
@@ -37,10 +39,16 @@ from caesura.runtime.server.api.fields import (
     in_words,
     valid_schema,
 )
-from caesura.runtime.server.api.messages_tools import AnthropicTool, DeclaredTool
+from caesura.runtime.server.api.messages_tools import (
+    AnthropicTool,
+    DeclaredTool,
+    result_type,
+    spec_of,
+)
 from caesura.runtime.server.api.notes import UNSUPPORTED, left_out_of
 from caesura.runtime.server.http.errors import NO_THREADS, invalid
 from caesura.runtime.server.http.lineage import without_session
+from caesura.scheduler.messages import ToolSpec
 
 BILLING = "x-anthropic-billing-header"
 """Claude Code begins a block of `system` with this, and the rest of it differs in each request."""
@@ -73,6 +81,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     "text": ("text",),
     "tool_use": ("id", "name", "input"),
     "tool_result": ("tool_use_id",),
+    "tool_reference": ("tool_name",),
     "image": ("source",),
     **dict.fromkeys(_THINKING, ()),
     COMPACTED: (),
@@ -155,6 +164,7 @@ class Block(Part):
     thinking: str | None = None
     id: str | None = None
     name: Name | None = None
+    tool_name: Name | None = None
     input: dict[str, Any] | None = None
     tool_use_id: NotEmpty | None = None
     source: Annotated[str, BeforeValidator(_url)] | None = None
@@ -181,7 +191,7 @@ class Block(Part):
             if getattr(self, name) is None:
                 raise ValueError(f"a block of type {self.type} must have the field {name}")
         for block in self.content:
-            if block.type not in ("text", "image"):
+            if block.type not in ("text", "image", "tool_reference"):
                 raise ValueError(f"a tool's result may hold text and images, not {block.type}")
         return self
 
@@ -219,11 +229,14 @@ class MessageParam(Part):
                 )
         return self
 
-    def records(self) -> list[dict[str, Any]]:
-        """Return the message as chat messages: each result of a tool is a message of its own."""
+    def records(self, tools: Mapping[str, ToolSpec]) -> list[dict[str, Any]]:
+        """Return the message as chat messages: each result of a tool is a message of its own.
+
+        A reference to one of the `tools`, by name, in a result tells the model what it is.
+        """
         if self.role == "assistant":
             return [answer_record(self.content)]
-        records = [_result(block) for block in self.content if block.type == "tool_result"]
+        records = [_result(block, tools) for block in self.content if block.type == "tool_result"]
         shown = [block for block in self.content if block.type in ("text", "image")]
         if shown or not records:
             records.append({"role": self.role, "content": _content(shown)})
@@ -248,8 +261,13 @@ def answer_record(blocks: Sequence[Block]) -> dict[str, Any]:
     return record | {"tool_calls": calls} if calls else record
 
 
-def uncompacted(messages: Sequence[MessageParam]) -> list[dict[str, Any]]:
-    """Return messages as chat messages, from the last compaction on if they hold one."""
+def uncompacted(
+    messages: Sequence[MessageParam], tools: Mapping[str, ToolSpec]
+) -> list[dict[str, Any]]:
+    """Return messages as chat messages, from the last compaction on if they hold one.
+
+    `tools` are those that results may refer to, by name.
+    """
     records: list[dict[str, Any]] = []
     for message in messages:
         blocks = message.content
@@ -258,7 +276,7 @@ def uncompacted(messages: Sequence[MessageParam]) -> list[dict[str, Any]]:
                 records, blocks = [dict(summary_message(block.summary))], message.content[at + 1 :]
         blocks = [block for block in blocks if block.type != COMPACTED]
         if blocks or not message.content:
-            records += message.model_copy(update={"content": blocks}).records()
+            records += message.model_copy(update={"content": blocks}).records(tools)
     return records
 
 
@@ -274,11 +292,19 @@ def system_text(blocks: Sequence[Block]) -> str:
     return "\n".join(text for text in texts if not text.startswith(BILLING))
 
 
-def _result(block: Block) -> dict[str, Any]:
-    content = _content(block.content)
+def _result(block: Block, tools: Mapping[str, ToolSpec]) -> dict[str, Any]:
+    content = _content(_resolved(block.content, tools))
     if block.is_error:
         content = _as_error(content)
     return {"role": "tool", "tool_call_id": block.tool_use_id, "content": content}
+
+
+def _resolved(blocks: Sequence[Block], tools: Mapping[str, ToolSpec]) -> list[Block]:
+    """Return blocks with one text for all references to tools, behind the others."""
+    named = [each.tool_name or "" for each in blocks if each.type == "tool_reference"]
+    others = [each for each in blocks if each.type != "tool_reference"]
+    found = [tools[name] for name in named if name in tools]
+    return [*others, Block(type="text", text=told(found))] if named else others
 
 
 def _as_error(content: Content) -> Content:
@@ -399,12 +425,12 @@ class MessagesRequest(BaseModel):
 
     def chat(self) -> ChatRequest:
         """Return the chat completion request that asks for the same."""
-        messages = [*self.head, *uncompacted(self.messages)]
+        messages = [*self.head, *uncompacted(self.messages, self.specs)]
         user = None if self.metadata is None else self.metadata.user_id
         fields: dict[str, Any] = {
             "model": self.model,
             "messages": messages,
-            "tools": [shown for tool in self.tools if (shown := tool.function()) is not None],
+            "tools": [tool for tool in self._functions() if _name_of(tool) not in self.deferred],
             "server_tools": self.server_tools,
             "max_tokens": self.max_tokens,
             "stop": self.stop_sequences,
@@ -421,10 +447,34 @@ class MessagesRequest(BaseModel):
             fields |= self.tool_choice.chat()
         return ChatRequest.model_validate(fields | self._output())
 
+    def _functions(self) -> list[dict[str, Any]]:
+        """Return the tools that the client runs, in the form of chat completions."""
+        return [shown for tool in self.tools if (shown := tool.function()) is not None]
+
+    @cached_property
+    def specs(self) -> dict[str, ToolSpec]:
+        """The tools that the client runs, by name."""
+        return {_name_of(tool): spec_of(tool) for tool in self._functions()}
+
+    @cached_property
+    def deferred(self) -> frozenset[str]:
+        """The names of the client's tools that the prompt does not list.
+
+        They are listed where no other tool could find them, and where one has to be called.
+        """
+        late = {tool.name for tool in self.tools if tool.defer_loading and tool.name in self.specs}
+        chosen = None if self.tool_choice is None else self.tool_choice.name
+        searched = any(tool.kind in SEARCHES for tool in self._typed())
+        if not searched and late >= self.specs.keys():
+            return frozenset()
+        return frozenset(name for name in late if name is not None and name != chosen)
+
+    def _typed(self) -> list[AnthropicTool]:
+        return [tool for tool in self.tools if isinstance(tool, AnthropicTool)]
+
     def hosted(self, run_here: Collection[str]) -> dict[str, AnthropicTool]:
         """Return the declared tools that this server runs, by name."""
-        typed = (tool for tool in self.tools if isinstance(tool, AnthropicTool))
-        return {tool.kind: tool for tool in typed if tool.kind in run_here}
+        return {tool.kind: tool for tool in self._typed() if tool.kind in run_here}
 
     def left_out(self, run_here: Collection[str] = ()) -> list[str]:
         """Return what is left out; raise `ApiError` for a field that cannot be.
@@ -434,9 +484,8 @@ class MessagesRequest(BaseModel):
         notes = left_out_of(self.model_extra, harmless=HARMLESS, neutral=NEUTRAL, refused=REFUSED)
         if self.thinking is not None and self.thinking.budget_tokens is not None:
             notes.append("field thinking.budget_tokens")
-        for tool in self.tools:
-            notes += tool.left_out(run_here) if isinstance(tool, AnthropicTool) else []
-        own = [f"{name}_tool_result" for name in self.hosted(run_here)]
+        notes += [note for tool in self._typed() for note in tool.left_out(run_here)]
+        own = [result_type(name) for name in self.hosted(run_here)]
         left_out = LEFT_OUT - {"server_tool_use", *own} if own else LEFT_OUT
         blocks = (block.type for message in self.messages for block in message.content)
         return [*notes, *dict.fromkeys(f"block {kind}" for kind in blocks if kind in left_out)]
@@ -454,6 +503,10 @@ class MessagesRequest(BaseModel):
             schema = {"name": "answer", "schema": config.format.schema_}
             fields["response_format"] = {"type": "json_schema", "json_schema": schema}
         return fields
+
+
+def _name_of(function: Mapping[str, Any]) -> str:
+    return str(function["function"]["name"])
 
 
 REFUSED = UNSUPPORTED | set(ChatRequest.model_fields) | {"container", "thread"}

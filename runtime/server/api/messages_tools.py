@@ -2,17 +2,18 @@
 
 Of Anthropic's, the client runs `bash`, `text_editor` and `memory`: the model sees each as a
 function with Anthropic's arguments. This server runs `web_search` and `web_fetch` where it has such
-tools. Others are left out with a note.
+tools, and the searches of tools. Others are left out with a note.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from caesura.runtime.events import ToolReturned
+from caesura.runtime.server.api.deferred import SEARCHES, names_in, search_tool
 from caesura.runtime.server.api.fields import Name, Part
 from caesura.runtime.server.api.hosted import (
     MAX_USES,
@@ -21,6 +22,7 @@ from caesura.runtime.server.api.hosted import (
     bound,
     counted,
 )
+from caesura.scheduler.messages import ToolSpec
 from caesura.tools.registry import Registry
 from caesura.tools.search.page import NOT_ALLOWED, page_in
 from caesura.tools.search.web import pages_in
@@ -73,8 +75,7 @@ _DATED = re.compile(r"([a-z][a-z0-9_]*?)(_\d{8})?")
 _HOSTED = frozenset(
     {
         *("advisor", "browser_toolset", "code_execution", "computer", "computer_toolset"),
-        *("mcp_toolset", "tool_search_tool_bm25", "tool_search_tool_regex"),
-        *(WEB_SEARCH, WEB_FETCH),
+        *("mcp_toolset", WEB_SEARCH, WEB_FETCH, *SEARCHES),
     }
 )
 """Kinds of Anthropic's tools that the client does not run."""
@@ -88,6 +89,7 @@ class ClientTool(Part):
     description: str | None = None
     input_schema: Annotated[dict[str, Any], Field(default_factory=dict)]
     strict: bool | None = None
+    defer_loading: bool | None = None
 
     def function(self) -> dict[str, Any] | None:
         """Return the tool in the form of chat completions."""
@@ -101,6 +103,7 @@ class AnthropicTool(Part):
     type: str
     name: Name | None = None
     strict: bool | None = None
+    defer_loading: bool | None = None
     allowed_domains: list[str] | None = None
     blocked_domains: list[str] | None = None
     max_content_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -175,12 +178,30 @@ DeclaredTool = Annotated[
 ]
 
 
-def with_declared(tools: Registry, declared: Mapping[str, AnthropicTool]) -> Registry:
-    """Return the server's tools, of which those that are declared, by name, work as they say."""
+def spec_of(function: Mapping[str, Any]) -> ToolSpec:
+    """Return a function of chat completions in the engine's form."""
+    told = function["function"]
+    about = {"name": told["name"], "description": told["description"] or ""}
+    return {"type": "function", "function": about | {"parameters": told["parameters"]}}
+
+
+def with_declared(
+    tools: Registry, declared: Mapping[str, AnthropicTool], deferred: Sequence[ToolSpec]
+) -> Registry:
+    """Return the server's tools, of which those that are declared, by name, work as they say.
+
+    Searches of tools find those that are `deferred`.
+    """
     if not declared:
         return tools
     made = [declared[each.name].applied(each) if each.name in declared else each for each in tools]
-    return Registry(made, shared=tools)
+    searches = [search_tool(name, deferred) for name in declared if name in SEARCHES]
+    return Registry([*made, *searches], shared=tools)
+
+
+def result_type(name: str) -> str:
+    """Return the type of the block with the result of a hosted tool."""
+    return "tool_search_tool_result" if name in SEARCHES else f"{name}_tool_result"
 
 
 # -- The blocks of an answer -----------------------------------------------------------------------
@@ -189,7 +210,7 @@ def with_declared(tools: Registry, declared: Mapping[str, AnthropicTool]) -> Reg
 def result_block(tool_use_id: str, name: str, returned: ToolReturned | None) -> dict[str, Any]:
     """Return the block with the result of a tool that ran here; None: the run ended before it."""
     content = _error(name, "unavailable") if returned is None else _content(name, returned)
-    return {"type": f"{name}_tool_result", "tool_use_id": tool_use_id, "content": content}
+    return {"type": result_type(name), "tool_use_id": tool_use_id, "content": content}
 
 
 def _content(name: str, returned: ToolReturned) -> Any:
@@ -198,9 +219,12 @@ def _content(name: str, returned: ToolReturned) -> Any:
         return _error(name, "invalid_tool_input")
     if result.error is not None and MAX_USES in result.content:
         return _error(name, "max_uses_exceeded")
+    if result.error is not None and name != WEB_FETCH:
+        return _error(name, "invalid_tool_input" if name in SEARCHES else "unavailable")
+    if name in SEARCHES:
+        found = [{"type": "tool_reference", "tool_name": each} for each in names_in(result.content)]
+        return {"type": "tool_search_tool_search_result", "tool_references": found}
     if name == WEB_SEARCH:
-        if result.error is not None:
-            return _error(name, "unavailable")
         return [
             {
                 "type": "web_search_result",
@@ -226,4 +250,4 @@ def _content(name: str, returned: ToolReturned) -> Any:
 
 
 def _error(name: str, code: str) -> dict[str, str]:
-    return {"type": f"{name}_tool_result_error", "error_code": code}
+    return {"type": f"{result_type(name)}_error", "error_code": code}
