@@ -1,8 +1,14 @@
 """Mistakes that are told before an engine starts."""
 
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socket import socket
+from threading import Thread
 
 import pytest
+from huggingface_hub import constants
 from vllm.config import ModelConfig, SchedulerConfig
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 
@@ -17,6 +23,7 @@ from caesura.scheduler.vllm.client.launch import (
     for_cpu,
     start,
 )
+from caesura.scheduler.vllm.client.model_formats import check_files
 from caesura.scheduler.vllm.client.options import WHITE_SPACE, parse_engine_args
 
 from .world import connector_config
@@ -50,6 +57,74 @@ def test_wrong_flags_are_the_users_mistake(arguments: list[str]) -> None:
 def test_a_missing_model_directory() -> None:
     with pytest.raises(UsageError, match="no model directory /nowhere/at/all"):
         start(EngineOptions("/nowhere/at/all"))
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]:
+    """A hub that knows no model, and the paths that it was asked for; its cache is empty."""
+    asked: list[str] = []
+
+    class Unknown(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_error(404)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Unknown) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        yield asked
+        server.shutdown()
+        thread.join()
+
+
+def test_what_a_hub_answers_is_left_to_vllm(hub: list[str]) -> None:
+    check_files("nobody/some-model")
+    assert "/api/models/nobody/some-model" in hub
+
+
+def without_a_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{port}")
+
+
+def test_a_hub_that_cannot_be_reached_is_told_after_one_try(
+    hub: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client would try six times for each file, and sleep in between."""
+    without_a_hub(monkeypatch)
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    with pytest.raises(UsageError, match=r"cannot be reached.*name the folder of a model"):
+        start(EngineOptions("nobody/some-model"))
+    assert not slept
+
+
+def test_a_model_that_was_fetched_before_is_used_without_a_hub(
+    hub: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    snapshot = tmp_path / "models--nobody--some-model"
+    (snapshot / "refs").mkdir(parents=True)
+    (snapshot / "refs" / "main").write_text("abc")
+    (snapshot / "snapshots" / "abc").mkdir(parents=True)
+    (snapshot / "snapshots" / "abc" / "config.json").write_text("{}")
+    without_a_hub(monkeypatch)
+    check_files("nobody/some-model")
+    assert "set HF_HUB_OFFLINE=1" in caplog.text
+    caplog.clear()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    check_files("nobody/other-model")
+    assert not caplog.text and not hub, "nothing is asked for"
 
 
 @pytest.mark.parametrize("serves", [True, False])

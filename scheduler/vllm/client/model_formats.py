@@ -6,11 +6,14 @@ how it writes calls and thinking, without an engine.
 
 import importlib
 import json
+import logging
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import HfApi, is_offline_mode, try_to_load_from_cache
+from vllm.envs import VLLM_USE_MODELSCOPE
 from vllm.reasoning import ReasoningParserManager
 from vllm.tokenizers import get_tokenizer
 from vllm.tool_parsers import ToolParser, ToolParserManager
@@ -43,6 +46,12 @@ from caesura.scheduler.vllm.tokenizer import (
     vocabulary_from,
 )
 
+logger = logging.getLogger(__name__)
+
+HUB_SECONDS = 10.0
+"""How long the hub may take to answer whether it is there."""
+NO_CONNECTION = ("ConnectError", "ConnectTimeout", "ConnectionError")
+"""Classes of errors, and their bases, of a server that cannot be reached."""
 ROWS = {
     "ernie45": HERMES.name,
     "glm45": GLM.name,
@@ -135,12 +144,14 @@ def _named(name: str) -> str:
 def check_files(model: str) -> None:
     """Raise `UsageError` for a folder that holds no model, and for a folder that is not there.
 
-    Other names are those of models on a hub, which vLLM fetches.
+    Other names are those of models on a hub, which vLLM fetches. It is a `UsageError` too if the
+    hub cannot be reached, and the model was not fetched before.
     """
     folder = Path(model)
     if not folder.is_dir():
         if folder.is_absolute():
             raise UsageError(f"there is no model directory {model}; check the path")
+        _check_hub(model)
         return
     path = folder / "config.json"
     if not path.exists():
@@ -160,6 +171,34 @@ def check_files(model: str) -> None:
         raise UsageError(
             f"{path} holds a JSON {type(config).__name__} and no object; fetch the model again"
         )
+
+
+def _check_hub(model: str) -> None:
+    """Ask the hub once for a model, since its client tries for half a minute without a network.
+
+    Whatever the hub answers is left to vLLM. Raises `UsageError` if it cannot be reached and the
+    model's configuration is not in the cache.
+    """
+    if is_offline_mode() or VLLM_USE_MODELSCOPE:
+        return
+    hub = HfApi()
+    try:
+        hub.model_info(model, timeout=HUB_SECONDS)
+    except Exception as error:  # of its HTTP library, which is another one in each release
+        if not any(each.__name__ in NO_CONNECTION for each in type(error).__mro__):
+            return
+        if isinstance(try_to_load_from_cache(model, "config.json"), str):
+            logger.warning(
+                "%s cannot be reached, and each file of %s is tried for half a minute before the"
+                " one that was fetched before is used: set HF_HUB_OFFLINE=1 to use those at once",
+                *(hub.endpoint, model),
+            )
+            return
+        raise UsageError(
+            f"{model} is no folder here and was not fetched before, and {hub.endpoint} cannot be"
+            f" reached ({error}): name the folder of a model, check the network or HF_ENDPOINT, or"
+            " set HF_HOME to the cache that holds the model, and HF_HUB_OFFLINE=1"
+        ) from None
 
 
 def facts_of_model(model: str, formats: tuple[str, ...] | None) -> ModelFacts:
