@@ -164,7 +164,12 @@ def make_scheduler(
     clock = clock or SteppedClock()
     given = Dependencies(clock=clock, wall=wall, vocabulary=BYTES, formats=formats)
     build = partial(ours, dependencies=given) if scheduler_class is None else scheduler_class
-    kv_cache = KVCacheConfig(num_blocks=blocks + 1, kv_cache_tensors=[], kv_cache_groups=groups)
+    kv_cache = KVCacheConfig(
+        num_blocks=blocks + 1,
+        kv_cache_tensors=[],
+        kv_cache_groups=groups,
+        prefix_cache_retention_interval=config.cache_config.prefix_cache_retention_interval,
+    )
     of_step, of_hash = resolve_kv_cache_block_sizes(kv_cache, config)
     scheduler = build(
         vllm_config=config,

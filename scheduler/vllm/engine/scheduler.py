@@ -129,6 +129,7 @@ class PausingScheduler(Scheduler):
         kept, stopped = super()._update_request_with_output(
             request, new_token_ids, is_stale=is_stale
         )
+        self.parts.port.cache.decoded(request)
         if cut and not stopped:
             stop(request)
         return kept, stopped or cut

@@ -87,6 +87,43 @@ class PrefixCache:
         specs = [group.kv_cache_spec for group in config.kv_cache_groups]
         self._passing = [not is_full_attention_spec(spec) for spec in specs]
         """By group, whether a request gives up blocks behind which it has gone on."""
+        self._sparse = [
+            one
+            for one in manager.coordinator.single_type_managers
+            if manager.enable_caching
+            and config.prefix_cache_retention_interval == 0
+            and isinstance(one.kv_cache_spec, SlidingWindowSpec)
+            and type(one).cache_blocks is SingleTypeKVCacheManager.cache_blocks
+        ]
+        """The groups with windows of which vLLM caches only what ends at the end of a prompt."""
+
+    def decoded(self, request: Request) -> None:
+        """Cache what windows have seen of a request's answer, as full attention's blocks are.
+
+        vLLM expects the same prompt again. A conversation goes on behind the answer, and cannot
+        unless the cache has all that windows see there.
+        """
+        for manager in self._sparse:
+            name, size = request.request_id, manager.block_size
+            row = manager.req_to_blocks.get(name, [])  # one that was preempted has none
+            known = manager.num_cached_block.get(name, 0)
+            settled = request.num_computed_tokens - request.num_output_placeholders
+            full = min(min(settled, request.num_tokens - 1) // size, len(row), known)
+            first = full
+            # A block that ends with the prompt serves whoever goes on, and nobody who repeats it.
+            while first and first * size >= request.num_prompt_tokens:
+                if is_hashed(row[first - 1]) or row[first - 1].is_null:
+                    break
+                first -= 1
+            if first < full:
+                self._manager.block_pool.cache_full_blocks(
+                    request=request,
+                    blocks=row,
+                    num_cached_blocks=first,
+                    num_full_blocks=full,
+                    block_size=size,
+                    kv_cache_group_id=manager.kv_cache_group_id,
+                )
 
     def search(self, request: Request, tokens: int) -> Checkpoint:
         """Return the last place in the first `tokens` tokens that every group can go on from.
