@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -46,8 +47,8 @@ async def search_engine(tmp_path: Path) -> AsyncIterator[SearchEngine]:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     engine.address = f"http://127.0.0.1:{runner.addresses[0][1]}"
     services = Services(ArtifactStore(tmp_path / "artifacts"), tmp_path / "data", True)
-    own = {"retries": 0, "cache_hours": 0}
-    settings = {"web_search": own | {"url": engine.address}, "web_fetch": {"retries": 0}}
+    own: dict[str, Any] = {"retries": 0, "cache_hours": 0, "url": engine.address}
+    settings = {"web_search": own, "web_fetch": {"retries": 0}}
     async with Toolset(services, settings, enabled=list(settings)) as tools:
         engine.search, engine.fetch = tools.make("web_search"), tools.make("web_fetch")
         yield engine
