@@ -356,6 +356,10 @@ def _check_nothing_is_fetched(part: Mapping[str, Any]) -> None:
 
 def _check_mark(mark: Any) -> None:
     name = mark.get("type") if isinstance(mark, dict) else mark
+    if name == "image":
+        raise DrawingError(
+            "the mark 'image' fetches pictures, which a chart must not: " + _one_of_the_marks()
+        )
     if not isinstance(name, str) or name not in MARKS:
         raise DrawingError(f"unknown mark {str(name)[:40]!r}; {_one_of_the_marks()}")
 
