@@ -8,17 +8,19 @@ inside the engine: no caller can render or tokenise a history again, so a resume
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from caesura.intercept.calls.events import Event
 from caesura.runtime.errors import EngineFailed, UsageError
-from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.histories import History
 from caesura.scheduler.messages import InputGrammar, MediaRules, Message, Sampling, SessionSpec
 from caesura.scheduler.programs import Origin
 from caesura.scheduler.revival import Revival
 from caesura.scheduler.session_log import SessionLog
 from caesura.scheduler.vllm_server import VllmServer
+
+if TYPE_CHECKING:
+    from caesura.scheduler.calibration import Calibration
 
 
 class EngineSession(Protocol):
@@ -185,18 +187,18 @@ class Backend(Protocol):
     """What runs an engine, as its operator sees it; `NoBackend` is that of engines in memory."""
 
     @property
-    def calibration(self) -> Calibration | None:
+    def calibration(self) -> "Calibration | None":
         """The calibration that the scheduler uses, or None if there is none."""
         ...
 
-    async def measure(self, quick: bool, progress: Callable[[float, str], None]) -> Calibration:
+    async def measure(self, quick: bool, progress: Callable[[float, str], None]) -> "Calibration":
         """Measure the idle engine; `progress` gets the share done, from 0 to 1, and the phase.
 
         Raises `UsageError` for an engine that cannot be measured, and `EngineFailed`.
         """
         ...
 
-    async def adopt(self, calibration: Calibration) -> None:
+    async def adopt(self, calibration: "Calibration") -> None:
         """Make the scheduler use a calibration."""
         ...
 
@@ -241,15 +243,15 @@ class NoBackend:
     """The name of the engine's class."""
 
     @property
-    def calibration(self) -> Calibration | None:
+    def calibration(self) -> "Calibration | None":
         """Raises `UsageError`, as all that needs vLLM does."""
         raise self._error
 
-    async def measure(self, quick: bool, progress: Callable[[float, str], None]) -> Calibration:
+    async def measure(self, quick: bool, progress: Callable[[float, str], None]) -> "Calibration":
         """Raise `UsageError`."""
         raise self._error
 
-    async def adopt(self, calibration: Calibration) -> None:
+    async def adopt(self, calibration: "Calibration") -> None:
         """Raise `UsageError`."""
         raise self._error
 

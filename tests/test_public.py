@@ -36,6 +36,13 @@ def test_nothing_but_the_adapter_needs_vllm(module: str) -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_an_agent_is_imported_without_what_few_programs_need() -> None:
+    """The schemas of MCP alone take as long as all of the runtime."""
+    heavy = "{'mcp', 'mcp_types', 'jsonschema', 'numpy'}"
+    code = f"import sys; from caesura import Agent; assert not {heavy} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_the_distribution_has_the_name_and_version_of_the_project() -> None:
     assert (distribution.NAME, caesura.__version__) == (PROJECT["name"], PROJECT["version"])
 

@@ -13,7 +13,6 @@ from typing import Any, Literal, TypedDict, Unpack, cast, overload
 
 from caesura.tools.schema.arguments import arguments_object
 from caesura.tools.schema.signature import Validator, name_of, signature_of
-from caesura.tools.schema.validator import schema_validator
 
 TIMEOUT_SECONDS = 30.0
 """Limit for one attempt of a tool that does not set its own."""
@@ -67,6 +66,9 @@ class Tool:
         _check(self)
         object.__setattr__(self, "parameters", copy.deepcopy(dict(self.parameters)))
         if self.validate is None:
+            # A late import: jsonschema takes long, and most tools have a function's signature.
+            from caesura.tools.schema.validator import schema_validator
+
             object.__setattr__(self, "validate", schema_validator(self.parameters))
 
     @classmethod

@@ -14,7 +14,6 @@ from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.closing import AsyncClosing
 from caesura.tools.context import current
 from caesura.tools.errors import ToolError, Unavailable
-from caesura.tools.mcp.listing import made
 from caesura.tools.mcp.settings import ServerSettings
 from caesura.tools.result import Output
 from caesura.tools.services import SetupError, default_artifacts
@@ -218,6 +217,8 @@ class MCPServer(AsyncClosing):
             return f"the connection ended, {connection.why()}", connection.forgotten
 
     async def _list(self, connection: "Connection") -> None:
+        from caesura.tools.mcp.listing import made
+
         listed = await connection.list_tools()
         # Checking the schemas of a long list takes seconds, so it runs in a thread.
         tools = await asyncio.to_thread(

@@ -7,7 +7,6 @@ import mcp_types
 import pytest
 
 from caesura.tools.mcp import listing
-from caesura.tools.mcp import server as module
 from caesura.tools.mcp.screen import Heard, _Screened
 from caesura.tools.mcp.settings import ServerSettings
 from caesura.tools.schema.arguments import ArgumentsError
@@ -59,12 +58,13 @@ async def test_who_does_not_watch_any_more_is_not_called(hostile):
 
 async def test_a_list_is_checked_beside_the_event_loop(hostile, monkeypatch):
     threads: list[int] = []
+    all_made = listing.made
 
     def made(*arguments):
         threads.append(threading.get_ident())
-        return listing.made(*arguments)
+        return all_made(*arguments)
 
-    monkeypatch.setattr(module, "made", made)
+    monkeypatch.setattr(listing, "made", made)
     async with hostile() as server:
         assert server.tools
     assert threads
