@@ -119,9 +119,7 @@ def refuse_url(model: str | None) -> None:
     if model is not None and "://" in model:
         raise UsageError(
             f"{model!r} is an address, and a model is asked for: name a Hugging Face id or a"
-            " directory, and an engine starts here. To use a server, ask it with a client such as"
-            " openai.OpenAI(base_url=...), or from an agent with the tool ask_model"
-            " (docs/tools/models.md)"
+            f" directory, and an engine starts here. An agent uses a server by Agent({model!r})"
         )
 
 

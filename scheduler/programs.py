@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+SESSION, PARENT = "Caesura-Session", "Caesura-Parent"
+"""The headers with which a client names a session, and the session that started it."""
 MAX_NAME_CHARACTERS = 256
 """Names are cut there, since a client chooses them."""
 

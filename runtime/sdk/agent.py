@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack, cast, overloa
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
 from caesura.runtime.events import OutputWritten, RunEvent, T
-from caesura.runtime.launch import refuse_url
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits, configured_limits
 from caesura.runtime.run.media import MediaFetcher
@@ -46,6 +45,8 @@ AnyTool = Tool | ToolSource | Callable[..., Any] | str
 class AgentOptions(TypedDict, total=False):
     """Keywords of `Agent` besides `output`."""
 
+    model: Model
+    api_key: str | None
     output_retries: int
     config: Config | Path | str | None
     instructions: str | None
@@ -64,11 +65,16 @@ class Agent(AsyncClosing, Generic[T]):
         agent = Agent(tools=["calculator", my_function], instructions="Answer in one sentence.")
         answer = await agent.run("What is 12 * 7?")
 
-    `model` is None for the bundled tiny model, a Hugging Face id, a directory, or an `Engine` to
-    use as it is. A named model's engine starts at the first use, and all agents of the process
-    with that model share it. `aclose` or `async with` releases the engine; the last agent to
-    release it closes it. An engine belongs to one event loop: `run` and `stream` use the caller's,
-    and `run_sync` uses one of its own.
+    The first argument, or `model`, is None for the bundled tiny model, a Hugging Face id, a
+    directory, or an `Engine` to use as it is. A named model's engine starts at the first use, and
+    all agents of the process with that model share it. `aclose` or `async with` releases the
+    engine; the last agent to release it closes it. An engine belongs to one event loop: `run` and
+    `stream` use the caller's, and `run_sync` uses one of its own.
+
+    The first argument may also be the address of a server, such as "http://host:8000/v1": of
+    `caesura serve`, or of another with OpenAI's chat completions. `model` then names one of its
+    models, by default the first, and `api_key` is sent with each request. Tools run here. See
+    `RemoteEngine`.
 
     `tools` holds typed functions, `Tool`s, sources of tools such as an `MCPServer`, or names of
     built-in tools and of the configuration's MCP servers. Sources start at the first run. A
@@ -104,7 +110,8 @@ class Agent(AsyncClosing, Generic[T]):
     @overload
     def __init__(
         self: "Agent[str]",
-        model: Model = None,
+        engine: Model = None,
+        /,
         tools: Iterable[AnyTool] | None = None,
         *,
         output: None = None,
@@ -114,7 +121,8 @@ class Agent(AsyncClosing, Generic[T]):
     @overload
     def __init__(
         self,
-        model: Model = None,
+        engine: Model = None,
+        /,
         tools: Iterable[AnyTool] | None = None,
         *,
         output: type[T] | Callable[..., Coroutine[Any, Any, T]] | Callable[..., T],
@@ -124,7 +132,8 @@ class Agent(AsyncClosing, Generic[T]):
     @overload
     def __init__(
         self: "Agent[Any]",
-        model: Model = None,
+        engine: Model = None,
+        /,
         tools: Iterable[AnyTool] | None = None,
         *,
         output: Any,
@@ -133,9 +142,12 @@ class Agent(AsyncClosing, Generic[T]):
 
     def __init__(
         self,
-        model: Model = None,
+        engine: Model = None,
+        /,
         tools: Iterable[AnyTool] | None = None,
         *,
+        model: Model = None,
+        api_key: str | None = None,
         output: Any = None,
         output_retries: int = 2,
         config: Config | Path | str | None = None,
@@ -151,7 +163,7 @@ class Agent(AsyncClosing, Generic[T]):
         _check("sampling", sampling, Sampling, "sampling=Sampling(temperature=0.2)")
         _check("limits", limits, Limits | None, "limits=Limits(max_turns=3)")
         form = _form_of(output, output_retries, sampling)
-        self._model = _model_of(model)
+        self._model = _model_of(engine, model, api_key)
         spans = tracing_of(tracing, recorder)
         self._tools = AgentTools(tools, config)
         services = self._tools.toolset.services
@@ -278,6 +290,10 @@ class Agent(AsyncClosing, Generic[T]):
     async def _engine(self) -> Engine:
         if self._model is None or isinstance(self._model, str):
             return await ENGINES.hold(self._model, self)
+        from caesura.runtime.remote.engine import RemoteEngine  # few agents need HTTP
+
+        if isinstance(self._model, RemoteEngine):
+            await self._model.contact()
         return self._model
 
     def __repr__(self) -> str:
@@ -288,12 +304,27 @@ class Agent(AsyncClosing, Generic[T]):
         )
 
 
-def _model_of(model: object) -> str | Engine | None:
-    """Return the model that an agent is given. Raises `UsageError` for another thing."""
+def _model_of(engine: object, model: object, api_key: str | None) -> str | Engine | None:
+    """Return the model or the engine that an agent is given. Raises `UsageError`."""
+    if isinstance(engine, str) and "://" in engine:
+        from caesura.runtime.remote.engine import RemoteEngine
+
+        if not isinstance(model, str | None):
+            raise UsageError(f"the model of a server is named by a text, got {model!r}")
+        return RemoteEngine(engine, model, api_key=api_key)
+    if api_key is not None:
+        raise UsageError("an api_key is for a server: give its address as the first argument")
+    if engine is not None and model is not None:
+        raise UsageError(
+            f"{engine!r} and model={model!r} are two models: give one of them, or the address of a"
+            " server first"
+        )
+    model = engine if model is None else model
     if isinstance(model, os.PathLike):
         model = os.fspath(model)
+    if isinstance(model, str) and "://" in model:
+        raise UsageError(f"{model!r} is the address of a server: write Agent({model!r})")
     if model is None or isinstance(model, str):
-        refuse_url(model)
         return model
     if not hasattr(model, "open"):
         raise UsageError(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         RequestFailed,
         UsageError,
     )
+    from caesura.runtime.remote.engine import RemoteEngine
     from caesura.runtime.run.limits import Limits
     from caesura.runtime.sdk.agent import Agent
     from caesura.runtime.sdk.session import Answer, Session
@@ -37,6 +38,7 @@ _HOME = {
     "InvalidOutput": "caesura.runtime.errors",
     "LimitReached": "caesura.runtime.errors",
     "Limits": "caesura.runtime.run.limits",
+    "RemoteEngine": "caesura.runtime.remote.engine",
     "RequestAborted": "caesura.runtime.errors",
     "RequestFailed": "caesura.runtime.errors",
     "Sampling": "caesura.scheduler.messages",
@@ -56,6 +58,7 @@ __all__ = [
     "InvalidOutput",
     "LimitReached",
     "Limits",
+    "RemoteEngine",
     "RequestAborted",
     "RequestFailed",
     "Sampling",

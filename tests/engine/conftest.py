@@ -6,8 +6,12 @@ from typing import Any
 
 import pytest
 
+from caesura import RemoteEngine
 from caesura.runtime.launch import start_engine
+from caesura.runtime.server import create_app
+from caesura.runtime.server.listen import listening
 from caesura.scheduler.vllm.client.engine import VllmEngine
+from caesura.tools.registry import Registry
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +20,13 @@ async def engine() -> AsyncIterator[VllmEngine]:
     assert isinstance(started, VllmEngine)
     yield started
     await started.close()
+
+
+@pytest.fixture
+async def remote(engine: VllmEngine) -> AsyncIterator[RemoteEngine]:
+    """The same engine behind an address, as `caesura serve` has it."""
+    async with listening(create_app(engine, Registry(())), shutdown_timeout=0.1) as port:
+        yield RemoteEngine(f"http://127.0.0.1:{port}")
 
 
 @pytest.fixture

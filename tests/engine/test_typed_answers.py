@@ -1,4 +1,4 @@
-"""Typed answers of agents: the same tests on a scripted engine and on the bundled model.
+"""Typed answers of agents: the same tests on scripted engines, the bundled model, and a server.
 
 The bundled model is small, but its grammar makes it write what is asked for. The types here bound
 what it may write, so that every answer ends.
@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from caesura import Agent, Sampling, ScriptedEngine
+from caesura import Agent, RemoteEngine, Sampling, ScriptedEngine
 from caesura.runtime.engine import Engine
 from caesura.runtime.events import OutputRefused, OutputWritten, RunEnded
 from caesura.runtime.testing import Item, call, say
@@ -37,13 +37,16 @@ class Refusal:
     why: Literal["sold out", "unknown"]
 
 
-@pytest.fixture(params=["scripted", "real"])
-def on(request: pytest.FixtureRequest, engine: VllmEngine, settled: Any) -> Engines:
+@pytest.fixture(params=["scripted", "real", "remote"])
+async def on(
+    request: pytest.FixtureRequest, engine: VllmEngine, settled: Any, remote: RemoteEngine
+) -> Engines:
     """Return an engine; the scripted one looks where it can, and answers."""
+    kinds: dict[str, Engine] = {"real": engine, "remote": remote}
 
     def made(text: str) -> Engine:
-        if request.param == "real":
-            return engine
+        if request.param in kinds:
+            return kinds[request.param]
 
         def model(messages: Any, tools: Any) -> Item:
             if tools and messages[-1]["role"] == "user":

@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from caesura.scheduler.programs import MAX_NAME_CHARACTERS, NO_ORIGIN, Origin
+from caesura.scheduler.programs import MAX_NAME_CHARACTERS, NO_ORIGIN, PARENT, SESSION, Origin
 
-SESSION, PARENT = "Caesura-Session", "Caesura-Parent"
-"""The headers with which a client names a session, and the session that started it."""
 FINAL = ("Caesura-Session-Final", "X-Dynamo-Session-Final")
 """The headers with which a client says, by `true`, that a request is its session's last."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)

@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server.http.exchange import noted_answer
-from caesura.runtime.server.http.lineage import SESSION
+from caesura.scheduler.programs import SESSION
 
 SERVER = "Caesura-Server"
 """The server that answered. A client that sends it back returns to that server."""

@@ -13,9 +13,9 @@ from typing import Any
 from starlette.requests import HTTPConnection
 
 from caesura.runtime.server.http.errors import invalid
-from caesura.runtime.server.http.lineage import PARENT, SESSION, is_final, named_by
+from caesura.runtime.server.http.lineage import is_final, named_by
 from caesura.runtime.server.keys.key import UNDECODABLE, Key, tenant_of
-from caesura.scheduler.programs import MAX_NAME_CHARACTERS, NO_ORIGIN, Origin
+from caesura.scheduler.programs import MAX_NAME_CHARACTERS, NO_ORIGIN, PARENT, SESSION, Origin
 
 SENDER = "caesura.sender"
 """Where a request's scope holds its `Sender`."""

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from caesura.runtime.errors import UsageError
-from caesura.runtime.server.http.lineage import SESSION
 from caesura.runtime.server.http.returning import ANSWER, SERVER, checked_server
+from caesura.scheduler.programs import SESSION
 from tests.kit.server import MODEL
 
 

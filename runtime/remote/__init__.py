@@ -1,0 +1,1 @@
+"""An engine on another machine: `caesura serve`, or any server that speaks OpenAI's protocol."""
