@@ -109,7 +109,10 @@ class RemoteEngine:
 
     def check_input(self, grammar: InputGrammar) -> None:
         """Raise `UsageError`: no field of the protocols has such a grammar."""
-        raise UsageError("a remote engine cannot make a call's text follow a grammar of its own")
+        raise UsageError(
+            f"{self.url} cannot make the text of a call follow the grammar {grammar.definition!r}:"
+            " use an engine of this process"
+        )
 
     def count_tokens(self, text: str) -> int:
         """Return an estimate: no protocol counts without a request."""
@@ -154,7 +157,7 @@ class RemoteEngine:
     def open(self, spec: SessionSpec, log: SessionLog | None = None) -> "RemoteSession":
         """Return a new session. Raises `UsageError` for a log, which only an engine here keeps."""
         if log is not None:
-            raise UsageError("a remote engine keeps no log of tokens: the server has them")
+            raise UsageError(f"{self.url} has the tokens: no log of them is kept here, got {log!r}")
         return RemoteSession(self, self._server, spec)
 
     async def check_health(self) -> None:

@@ -45,7 +45,10 @@ def functions(spec: SessionSpec, sampling: Sampling) -> list[dict[str, Any]]:
     """Return the functions that a turn may call. Raises `UsageError`."""
     rule = sampling.calls or CallRule()
     if rule.inputs:
-        raise UsageError("a remote engine cannot make a call's text follow a grammar of its own")
+        raise UsageError(
+            f"a server cannot make the calls of {', '.join(sorted(rule.inputs))} follow grammars of"
+            " their own: use an engine of this process"
+        )
     found = []
     for tool in callable_tools(spec, sampling):
         function = dict(tool["function"])

@@ -313,7 +313,10 @@ def _model_of(engine: object, model: object, api_key: str | None) -> str | Engin
             raise UsageError(f"the model of a server is named by a text, got {model!r}")
         return RemoteEngine(engine, model, api_key=api_key)
     if api_key is not None:
-        raise UsageError("an api_key is for a server: give its address as the first argument")
+        raise UsageError(
+            f"an api_key is for a server, and {engine or model!r} is none: give its address as the"
+            " first argument"
+        )
     if engine is not None and model is not None:
         raise UsageError(
             f"{engine!r} and model={model!r} are two models: give one of them, or the address of a"

@@ -1,6 +1,10 @@
 """A remote engine keeps the contract of an engine: against our server, and against another."""
 
+import asyncio
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from caesura import Agent, Sampling
@@ -77,3 +81,22 @@ async def test_sampling_reaches_the_server(remote: Remote) -> None:
     assert (told.temperature, told.top_p, told.seed, told.max_tokens, told.top_k) == (
         *(0.5, 0.9, 3, 2, 7),
     )
+
+
+async def test_the_example_runs(remote: Remote) -> None:
+    engine, _, _ = await remote(
+        [
+            *(call("price", item="lamp"), say("It costs 24 euros.")),
+            *(call("price", item="chair"), say("59 euros.")),
+        ]
+    )
+    example = Path(__file__).parents[3] / "examples" / "14_remote_agent.py"
+    run = await asyncio.create_subprocess_exec(
+        sys.executable, str(example), engine.url, stdout=PIPE, stderr=PIPE
+    )
+    out, err = await run.communicate()
+    assert run.returncode == 0, err.decode()[-2000:]
+    told = out.decode()
+    assert '[price {"item": "lamp"} -> 24]' in told
+    assert "59 euros." in told
+    assert "2 turns" in told

@@ -83,7 +83,6 @@ def test_an_unknown_builtin_is_named():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Agent("http://host:8000/v1"), "'http://host:8000/v1' is an address"),
         (lambda: Agent(7), "the model must be a Hugging Face id, a directory, an Engine or None"),
         (lambda: Agent(tools="calculator"), r"tools is a list.*write tools=\['calculator'\]"),
         (lambda: Agent(tools=shout), r"tools is a list.*write tools=\[shout\]"),
