@@ -13,6 +13,8 @@ from typing import Any
 
 SESSION, PARENT = "Caesura-Session", "Caesura-Parent"
 """The headers with which a client names a session, and the session that started it."""
+SESSION_FINAL = "Caesura-Session-Final"
+"""The header with which a client says, by `true`, that a request is its session's last."""
 MAX_NAME_CHARACTERS = 256
 """Names are cut there, since a client chooses them."""
 

@@ -1,7 +1,7 @@
 """`RemoteEngine`: an `Engine` that is a server elsewhere."""
 
 import math
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,8 +13,9 @@ from caesura.runtime.remote import chat, responses
 from caesura.runtime.remote.heard import Heard
 from caesura.runtime.remote.responses import ResponseReader
 from caesura.runtime.remote.server import Connection, Refused, Server, error_of
+from caesura.scheduler.histories import Histories, History
 from caesura.scheduler.messages import InputGrammar, MediaRules, Message, Sampling, SessionSpec
-from caesura.scheduler.programs import PARENT, SESSION, Origin
+from caesura.scheduler.programs import PARENT, SESSION, SESSION_FINAL, Origin
 from caesura.scheduler.revival import Revival
 from caesura.scheduler.session_log import SessionLog
 
@@ -160,6 +161,20 @@ class RemoteEngine:
             raise UsageError(f"{self.url} has the tokens: no log of them is kept here, got {log!r}")
         return RemoteSession(self, self._server, spec)
 
+    async def history(self, messages: Sequence[Message], spec: SessionSpec) -> History:
+        """Return what messages tell a model whose template reads all fields, as digests."""
+        return Histories().of(messages, spec)
+
+    async def end_session(self, origin: Origin) -> None:
+        """Tell `caesura serve` that a session's last request was answered; the tenant is the key's.
+
+        Another server keeps nothing by sessions.
+        """
+        await self.contact()
+        if self._is_ours:
+            headers = _headers(origin) | {SESSION_FINAL: "true"}
+            await self._asked("GET", f"{self.url}/models", headers=headers)
+
     async def check_health(self) -> None:
         """Raise `EngineFailed` if the server cannot be reached."""
         if self._closed:
@@ -189,9 +204,13 @@ class RemoteEngine:
         return NoBackend(self.model, type(self).__name__)
 
     async def _asked(
-        self, method: str, url: str, body: dict[str, Any] | None = None
+        self,
+        method: str,
+        url: str,
+        body: dict[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        connection = Connection(self._server)
+        connection = Connection(self._server, headers)
         try:
             return await connection.ask(method, url, body)
         except Refused as refused:

@@ -11,10 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from caesura.scheduler.programs import MAX_NAME_CHARACTERS, NO_ORIGIN, PARENT, SESSION, Origin
+from caesura.scheduler.programs import (
+    MAX_NAME_CHARACTERS,
+    NO_ORIGIN,
+    PARENT,
+    SESSION,
+    SESSION_FINAL,
+    Origin,
+)
 
-FINAL = ("Caesura-Session-Final", "X-Dynamo-Session-Final")
-"""The headers with which a client says, by `true`, that a request is its session's last."""
+FINAL = (SESSION_FINAL, "X-Dynamo-Session-Final")
+"""Ours, and that of NVIDIA Dynamo's clients."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _IN_USER = "_session_"
 """What stands before the session in the `metadata.user_id` of older releases of Claude Code."""

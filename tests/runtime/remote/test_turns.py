@@ -11,6 +11,7 @@ from caesura import Agent, Sampling
 from caesura.intercept.calls.events import CallFinished, ReasoningDelta, TextDelta
 from caesura.runtime.events import RunEnded, ToolReturned
 from caesura.runtime.testing import call, calls, say, think
+from caesura.scheduler.programs import Origin
 
 Remote = Callable[..., Any]
 
@@ -81,6 +82,15 @@ async def test_sampling_reaches_the_server(remote: Remote) -> None:
     assert (told.temperature, told.top_p, told.seed, told.max_tokens, told.top_k) == (
         *(0.5, 0.9, 3, 2, 7),
     )
+
+
+async def test_the_end_of_a_session_reaches_our_server(remote: Remote, kind: str) -> None:
+    engine, script, _ = await remote([say("Hi.")])
+    async with Agent(engine).session() as session:
+        await session.run("Hello.")
+    await engine.end_session(Origin(session=session.id))
+    ended = [origin.session for origin in script.ended_sessions]
+    assert ended == ([session.id] if kind == "ours" else [])
 
 
 async def test_the_example_runs(remote: Remote) -> None:
