@@ -49,6 +49,8 @@ class Plan:
     """The tool that the request forces the model to call."""
     choices: int = 1
     """How many answers the request gets, each from a run of its own."""
+    notes: tuple[str, ...] = ()
+    """What of the request is left out, beside its fields."""
 
     def of_choice(self, number: int) -> "Plan":
         """Return the plan of one choice, which has a seed of its own if the request has one."""

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Literal
 
@@ -132,6 +133,31 @@ async def test_a_call_can_be_forced(door: Door, settled: Settled, choice: Any) -
     (call,) = answer.choices[0].message.tool_calls
     assert call.function.name == "calculator"
     assert "expression" in json.loads(call.function.arguments)
+
+
+async def test_a_custom_tools_grammar_holds(door: Door, settled: Settled) -> None:
+    grammar = {"syntax": "regex", "definition": "(north|south)-[0-9]{2}"}
+    form = {"type": "grammar", "grammar": grammar}
+    tool = {"type": "custom", "custom": {"name": "go", "description": "Go.", "format": form}}
+    choice = {"type": "custom", "custom": {"name": "go"}}
+    fields: Any = {"tools": [tool], "tool_choice": choice}
+    answer = await door.chat(messages=QUESTION, **fields)
+    message = answer.choices[0].message
+    (call,) = message.tool_calls
+    assert (call.type, call.custom.name) == ("custom", "go")
+    assert re.fullmatch(grammar["definition"], call.custom.input)
+    written = ""
+    async for chunk in await door.chat(messages=QUESTION, stream=True, **fields):
+        for delta in chunk.choices[0].delta.tool_calls or ():
+            written += delta.model_dump()["custom"]["input"]
+    assert written == call.custom.input
+    result = {"role": "tool", "tool_call_id": call.id, "content": "There is a wall."}
+    sent = [*QUESTION, message.model_dump(exclude_none=True), result]
+    later = await door.chat(messages=sent, tools=[tool], max_tokens=4)
+    assert later.choices[0].message.content
+    computed = later.usage.prompt_tokens - later.usage.prompt_tokens_details.cached_tokens
+    context = answer.usage.total_tokens
+    assert computed <= later.usage.prompt_tokens - context + 32, "the call is spliced"
 
 
 class Way(BaseModel):

@@ -6,7 +6,7 @@ these into the objects `chat.completion` and `chat.completion.chunk`.
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from caesura.intercept.calls.events import (
@@ -19,6 +19,7 @@ from caesura.intercept.calls.events import (
 from caesura.runtime.run.context import Plan
 from caesura.runtime.run.fold import RunFold
 from caesura.runtime.server.api.chat_request import ChatRequest
+from caesura.runtime.server.api.custom import InputReader, arguments_of, input_of
 from caesura.runtime.server.api.notes import with_notes
 from caesura.scheduler.histories import REASONING
 from caesura.tools.people import Pending
@@ -52,10 +53,12 @@ class Answer(RunFold[Numbered]):
         forced_name: str | None = None,
         index: int = 0,
         reasoning: bool = True,
+        custom: Collection[str] = (),
         notes: Sequence[str] = (),
     ) -> None:
         """Create an empty answer; `forced_name` is the tool that `tool_choice` names.
 
+        Calls of the tools in `custom` show one text instead of arguments.
         Without `reasoning`, the client does not see what the model thought. `index` is the answer's
         place among the choices of a request. `notes` say what of the request was left out.
         """
@@ -65,6 +68,7 @@ class Answer(RunFold[Numbered]):
         self.created = int(time.time())
         self.model = model
         self._client_tools = client_tools
+        self._custom = custom
         self._notes = notes
         self._pausing = pausing
         self._forced_name = forced_name
@@ -119,7 +123,8 @@ class Answer(RunFold[Numbered]):
         return [_reasoned(text)]
 
     def _show(self, call_id: str, name: str) -> list[Delta]:
-        call = self._shown[call_id] = _ShownCall(len(self._shown), name)
+        made = _CustomCall if name in self._custom else _ShownCall
+        call = self._shown[call_id] = made(len(self._shown), name)
         return call.opening()
 
     def _finish_call(self, event: CallFinished) -> list[Delta]:
@@ -181,13 +186,19 @@ class Answer(RunFold[Numbered]):
         }
 
     def message(self) -> dict[str, Any]:
-        """Return the assistant's whole message."""
+        """Return the answer as a message of a later history, as the engine reads it."""
+        return self._message([call.read() for call in self._shown.values()])
+
+    def whole(self) -> dict[str, Any]:
+        """Return the assistant's whole message, as the client gets it."""
+        return self._message([call.whole() for call in self._shown.values()])
+
+    def _message(self, calls: Sequence[dict[str, Any]]) -> dict[str, Any]:
         text = "".join(self._text)
         thought = _reasoned("".join(self._reasoning)) if self._reasoning else {}
-        if not self._shown:
+        if not calls:
             return {"role": "assistant", "content": text, **thought}
-        calls = [call.whole() for call in self._shown.values()]
-        return {"role": "assistant", "content": text or None, **thought, "tool_calls": calls}
+        return {"role": "assistant", "content": text or None, **thought, "tool_calls": list(calls)}
 
 
 class _ShownCall:
@@ -196,14 +207,14 @@ class _ShownCall:
     def __init__(self, index: int, name: str) -> None:
         # An id of the engine is unique only in its session, which a conversation outlives.
         # Mistral's chat templates accept only ids of nine alphanumeric characters.
-        self._id = uuid.uuid4().hex[:9]
+        self.id = uuid.uuid4().hex[:9]
         self._index = index
         self.name = name
         self._sent = ""
 
     def opening(self) -> list[Delta]:
         function = {"name": self.name, "arguments": ""}
-        return [self._delta({"id": self._id, "type": "function", "function": function})]
+        return [self._delta({"id": self.id, "type": "function", "function": function})]
 
     def extend(self, text: str) -> list[Delta]:
         self._sent += text
@@ -214,11 +225,52 @@ class _ShownCall:
         return [] if self._sent else self.extend(arguments)
 
     def whole(self) -> dict[str, Any]:
-        function = {"name": self.name, "arguments": self._sent}
-        return {"id": self._id, "type": "function", "function": function}
+        """Return the call as the client gets it."""
+        return self.read()
+
+    def read(self) -> dict[str, Any]:
+        """Return the call as the engine reads it in a history."""
+        return function_call(self.id, self.name, self._sent)
 
     def _delta(self, fields: dict[str, Any]) -> Delta:
         return {"tool_calls": [{"index": self._index, **fields}]}
+
+
+class _CustomCall(_ShownCall):
+    """The sent part of a call of a client's custom tool: of its input, and not of the arguments."""
+
+    def __init__(self, index: int, name: str) -> None:
+        super().__init__(index, name)
+        self._reader = InputReader()
+
+    def opening(self) -> list[Delta]:
+        made = {"name": self.name, "input": ""}
+        return [self._delta({"id": self.id, "type": "custom", "custom": made})]
+
+    def extend(self, text: str) -> list[Delta]:
+        return self._write(self._reader.push(text))
+
+    def complete(self, arguments: str) -> list[Delta]:
+        """Return the delta of what of the input was not streamed yet."""
+        whole = input_of(arguments)
+        return self._write(whole[len(self._sent) :]) if whole.startswith(self._sent) else []
+
+    def _write(self, text: str) -> list[Delta]:
+        self._sent += text
+        return [self._delta({"custom": {"input": text}})] if text else []
+
+    def whole(self) -> dict[str, Any]:
+        made = {"name": self.name, "input": self._sent}
+        return {"id": self.id, "type": "custom", "custom": made}
+
+    def read(self) -> dict[str, Any]:
+        return function_call(self.id, self.name, arguments_of(self._sent))
+
+
+def function_call(call_id: str, name: str, arguments: str) -> dict[str, Any]:
+    """Return a call of a function, as messages hold it."""
+    function = {"name": name, "arguments": arguments}
+    return {"id": call_id, "type": "function", "function": function}
 
 
 def answer_of(plan: Plan, asked: ChatRequest, index: int = 0) -> Answer:
@@ -231,7 +283,8 @@ def answer_of(plan: Plan, asked: ChatRequest, index: int = 0) -> Answer:
         forced_name=plan.forced_name,
         index=index,
         reasoning=asked.include_reasoning is not False,
-        notes=asked.left_out(),
+        custom=asked.custom_tools,
+        notes=[*asked.left_out(), *plan.notes],
     )
 
 
@@ -253,7 +306,7 @@ def completion(answers: Sequence[Answer]) -> dict[str, Any]:
 def _choice(answer: Answer) -> dict[str, Any]:
     return {
         "index": answer.index,
-        "message": answer.message(),
+        "message": answer.whole(),
         "logprobs": answer.logprobs(),
         "finish_reason": answer.finish_reason,
     }

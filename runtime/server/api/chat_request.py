@@ -14,8 +14,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     PlainValidator,
+    Tag,
     ValidationError,
     model_validator,
 )
@@ -25,15 +27,18 @@ from caesura.runtime.run.context import Plan, pauses_of
 from caesura.runtime.run.fold import digest
 from caesura.runtime.run.limits import Limits, bounded
 from caesura.runtime.run.media import MEDIA_ROLES, Content, content_of
+from caesura.runtime.server.api.custom import arguments_of, enforced, shown_function
 from caesura.runtime.server.api.fields import (
     MAX_MESSAGES,
     MAX_TOOLS,
     AllowedChoice,
+    CustomChoice,
     Listed,
     Name,
     NamedChoice,
     NotEmpty,
     Part,
+    Pattern,
     Priority,
     ResponseFormat,
     SamplingFields,
@@ -47,6 +52,7 @@ from caesura.runtime.server.http.errors import ApiError, invalid
 from caesura.runtime.server.http.lineage import named_in
 from caesura.scheduler.messages import (
     CallRule,
+    InputGrammar,
     Message,
     Sampling,
     SessionSpec,
@@ -107,11 +113,22 @@ class CalledFunction(Part):
 
 
 class HistoryCall(Part):
-    """A call that an earlier assistant message made."""
+    """A call that an earlier assistant message made; one of a custom tool is that of a function."""
 
     id: str
     type: Literal["function"] = "function"
     function: CalledFunction
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_function(cls, call: Any) -> Any:
+        made = call.get("custom") if isinstance(call, dict) and call.get("type") == "custom" else 0
+        if made == 0:
+            return call
+        if not isinstance(made, dict) or not isinstance(made.get("input"), str):
+            raise ValueError("a call of type custom must have custom, with a name and an input")
+        function = {"name": made.get("name"), "arguments": arguments_of(made["input"])}
+        return {**call, "type": "function", "function": function}
 
 
 class ChatMessage(Part):
@@ -166,6 +183,16 @@ class ClientTool(Part):
     type: Literal["function"]
     function: ToolFunction
 
+    @property
+    def name(self) -> str:
+        """The tool's name."""
+        return self.function.name
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether calls follow the parameters' schema."""
+        return bool(self.function.strict)
+
     def spec(self) -> ToolSpec:
         """Return the tool in the engine's form."""
         function = {
@@ -174,6 +201,73 @@ class ClientTool(Part):
             "parameters": self.function.parameters or {"type": "object", "properties": {}},
         }
         return {"type": "function", "function": function}
+
+
+class Grammar(Part):
+    """What the input of a custom tool may be."""
+
+    syntax: Literal["lark", "regex"]
+    definition: Pattern
+
+
+class InputFormat(Part):
+    """Whether the input of a custom tool is free text, or follows a grammar."""
+
+    type: Literal["text", "grammar"]
+    grammar: Grammar | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.type == "grammar" and self.grammar is None:
+            raise ValueError("grammar is missing: it holds a syntax and a definition")
+        return self
+
+
+class CustomFunction(Part):
+    """The name, description and input of a custom tool."""
+
+    name: Name
+    description: str | None = None
+    format: InputFormat | None = None
+
+
+class CustomTool(Part):
+    """A tool that the client runs itself on a free text; the model sees a function of one text."""
+
+    type: Literal["custom"]
+    custom: CustomFunction
+
+    @property
+    def name(self) -> str:
+        """The tool's name."""
+        return self.custom.name
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether calls follow the parameters' schema; there is none."""
+        return False
+
+    @property
+    def grammar(self) -> InputGrammar | None:
+        """The grammar of the input, or None for free text."""
+        given = None if self.custom.format is None else self.custom.format.grammar
+        return None if given is None else InputGrammar(given.syntax, given.definition)
+
+    def spec(self) -> ToolSpec:
+        """Return the tool in the engine's form."""
+        return shown_function(self.name, self.custom.description, self.grammar)
+
+
+def _kind(tool: Any) -> str:
+    kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
+    return CustomTool.__name__ if kind == "custom" else ClientTool.__name__
+
+
+ChatTool = Annotated[
+    Annotated[ClientTool, Tag(ClientTool.__name__)]
+    | Annotated[CustomTool, Tag(CustomTool.__name__)],
+    Discriminator(_kind),
+]
 
 
 class StreamOptions(Part):
@@ -191,7 +285,7 @@ class ChatRequest(SamplingFields):
 
     model: str
     messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
-    tools: Annotated[list[ClientTool], Field(max_length=MAX_TOOLS), Listed] = []
+    tools: Annotated[list[ChatTool], Field(max_length=MAX_TOOLS), Listed] = []
     tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     server_tools: Annotated[list[str], Listed] = []
@@ -212,6 +306,11 @@ class ChatRequest(SamplingFields):
     include_reasoning: bool | None = None
 
     model_config = ConfigDict(extra="allow", frozen=True)
+
+    @property
+    def custom_tools(self) -> frozenset[str]:
+        """The names of the custom tools."""
+        return frozenset(tool.name for tool in self.tools if isinstance(tool, CustomTool))
 
     @property
     def token_limit(self) -> int | None:
@@ -285,12 +384,16 @@ def make_plan(request: ChatRequest, engine: Engine, tools: Registry, limits: Lim
     registry = selected(request.server_tools, tools)
     clients = _client_tools(request.tools, registry)
     choice = request.tool_choice
-    if isinstance(choice, NamedChoice):
-        registry, clients = _only([choice.function.name], registry, clients)
+    named = choice.name if isinstance(choice, NamedChoice | CustomChoice) else None
+    if named is not None:
+        registry, clients = _only([named], registry, clients)
     specs = [tool.spec() for tool in clients.values()] + registry.specs()
     if isinstance(choice, AllowedChoice):
         registry, clients = _only(choice.names, registry, clients)
-    rule = _call_rule(request, (*clients, *registry.names))
+    custom = [tool for tool in clients.values() if isinstance(tool, CustomTool)]
+    inputs, notes = enforced(((each.name, each.name, each.grammar) for each in custom), engine)
+    say_once(notes)
+    rule = _call_rule(request, (*clients, *registry.names), inputs)
     if choice == "none":
         registry = Registry()  # the model sees the tools but cannot call them
     sampling = replace(request.sampling(), calls=rule)
@@ -316,28 +419,32 @@ def make_plan(request: ChatRequest, engine: Engine, tools: Registry, limits: Lim
         registry=registry,
         client_tools=frozenset(clients),
         limits=bounded(limits, request.token_limit),
-        forced_name=choice.function.name if isinstance(choice, NamedChoice) else None,
+        forced_name=named,
         choices=request.n or 1,
+        notes=tuple(notes),
     )
 
 
-def _call_rule(request: ChatRequest, names: Sequence[str]) -> CallRule | None:
+def _call_rule(
+    request: ChatRequest, names: Sequence[str], inputs: Mapping[str, InputGrammar]
+) -> CallRule | None:
     """Return which calls a turn may hold, or None if the model decides alone.
 
     Raises `ApiError` if a call is required and there is no tool.
     """
     choice = request.tool_choice
     allowed = choice.allowed_tools if isinstance(choice, AllowedChoice) else None
-    required = choice == "required" or isinstance(choice, NamedChoice)
+    required = choice == "required" or isinstance(choice, NamedChoice | CustomChoice)
     required = required or (allowed is not None and allowed.mode == "required")
     if required and not names:
         raise invalid("tool_choice requires a call, but the request has no tools.", "tool_choice")
-    strict = frozenset(tool.function.name for tool in request.tools if tool.function.strict)
+    strict = frozenset(tool.name for tool in request.tools if tool.is_strict)
     rule = CallRule(
         required=required,
         single=request.parallel_tool_calls is False,
         names=tuple(names) if allowed is not None else None,
         strict=strict & set(names),
+        inputs=inputs,
     )
     return None if choice == "none" or rule == CallRule() else rule
 
@@ -365,11 +472,11 @@ def selected(names: Sequence[str], tools: Registry) -> Registry:
         raise invalid(f"server_tools: {error}.", "server_tools", "unknown_tool") from None
 
 
-def _client_tools(tools: Sequence[ClientTool], registry: Registry) -> dict[str, ClientTool]:
+def _client_tools(tools: Sequence[ChatTool], registry: Registry) -> dict[str, ChatTool]:
     """Return the client's tools by name; raise `ApiError` if two tools share a name."""
-    clients: dict[str, ClientTool] = {}
+    clients: dict[str, ChatTool] = {}
     for number, tool in enumerate(tools):
-        name, param = tool.function.name, f"tools[{number}].function.name"
+        name, param = tool.name, f"tools[{number}].{tool.type}.name"
         if name in clients:
             raise invalid(f"{param}: there is already a tool named {name!r}.", param)
         if name in registry:
@@ -379,8 +486,8 @@ def _client_tools(tools: Sequence[ClientTool], registry: Registry) -> dict[str, 
 
 
 def _only(
-    names: Sequence[str], registry: Registry, clients: dict[str, ClientTool]
-) -> tuple[Registry, dict[str, ClientTool]]:
+    names: Sequence[str], registry: Registry, clients: dict[str, ChatTool]
+) -> tuple[Registry, dict[str, ChatTool]]:
     """Return the registry and the client's tools, reduced to the tools of these names."""
     for name in names:
         if name not in registry and name not in clients:

@@ -33,7 +33,7 @@ from caesura.scheduler.vllm_server import VllmServer
 Side = Literal["ours", "vllm"]
 Handler = Callable[[Request, Send], Awaitable[None]]
 Spliced = Callable[[Request, Mapping[str, Any], Send], Awaitable[None]]
-_READ = (b'"server_tools"', b'"allowed_tools"', b'"response_format"')
+_READ = (b'"server_tools"', b'"allowed_tools"', b'"response_format"', b'"custom"')
 """What stands in each chat completion that may be ours."""
 MAX_DEPTH = 200
 """The most brackets within each other in a body; parsers recurse."""
@@ -253,8 +253,23 @@ def may_be_ours(body: bytes) -> bool:
 
 def _asks_for_ours(given: Mapping[str, Any]) -> bool:
     choice = given.get("tool_choice")
-    allowed = isinstance(choice, dict) and choice.get("type") == "allowed_tools"
-    return allowed or bool(given.get("server_tools"))
+    kind = choice.get("type") if isinstance(choice, dict) else None
+    if kind in ("allowed_tools", "custom") or given.get("server_tools"):
+        return True
+    messages = given.get("messages")
+    called = (
+        call
+        for message in (messages if isinstance(messages, list) else ())
+        if isinstance(message, dict) and isinstance(message.get("tool_calls"), list)
+        for call in message["tool_calls"]
+    )
+    tools = given.get("tools")
+    return any(map(_is_custom, (*(tools if isinstance(tools, list) else ()), *called)))
+
+
+def _is_custom(each: object) -> bool:
+    """Return whether a tool or a call is one of chat completions' custom tools."""
+    return isinstance(each, dict) and each.get("type") == "custom" and "custom" in each
 
 
 def _has_budget(given: Mapping[str, Any]) -> bool:

@@ -144,12 +144,29 @@ class NamedChoice(Part):
     type: Literal["function"]
     function: ChosenFunction
 
+    @property
+    def name(self) -> str:
+        """The name of the tool."""
+        return self.function.name
+
+
+class CustomChoice(Part):
+    """`tool_choice` as an object: the one custom tool to call."""
+
+    type: Literal["custom"]
+    custom: ChosenFunction
+
+    @property
+    def name(self) -> str:
+        """The name of the tool."""
+        return self.custom.name
+
 
 class AllowedTools(Part):
     """The tools that may be called among those that are shown."""
 
     mode: Literal["auto", "required"]
-    tools: Annotated[list[NamedChoice], Field(min_length=1)]
+    tools: Annotated[list[NamedChoice | CustomChoice], Field(min_length=1)]
 
 
 class AllowedChoice(Part):
@@ -161,10 +178,10 @@ class AllowedChoice(Part):
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the allowed tools."""
-        return tuple(tool.function.name for tool in self.allowed_tools.tools)
+        return tuple(tool.name for tool in self.allowed_tools.tools)
 
 
-ToolChoice = NamedChoice | AllowedChoice
+ToolChoice = NamedChoice | CustomChoice | AllowedChoice
 MAX_TOP_LOGPROBS = 20
 MAX_STOPS = 64
 """Each stop text is looked for at every token, in the engine too."""

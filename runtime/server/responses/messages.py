@@ -8,9 +8,9 @@ from typing import Any
 from caesura.runtime.run.fold import CANCELLED, tool_message
 from caesura.runtime.run.media import Content
 from caesura.runtime.server.api.compaction import summary_message
+from caesura.runtime.server.api.custom import arguments_of
 from caesura.runtime.server.api.deferred import told
 from caesura.runtime.server.http.errors import invalid
-from caesura.runtime.server.responses.custom import arguments_of
 from caesura.runtime.server.responses.ids import turn_and_call
 from caesura.runtime.server.responses.items import (
     ACTIONS,

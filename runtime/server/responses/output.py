@@ -11,8 +11,8 @@ from typing import Any
 
 from caesura.intercept.calls.events import TokenLogprob
 from caesura.runtime.server.api.chat_answer import shown_logprob
+from caesura.runtime.server.api.custom import InputReader, input_of
 from caesura.runtime.server.responses import ids
-from caesura.runtime.server.responses.custom import InputReader, input_of
 from caesura.runtime.server.responses.store import Item
 from caesura.tools.search.web import pages_in
 

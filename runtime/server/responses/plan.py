@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from caesura.runtime.engine import Engine
-from caesura.runtime.errors import UsageError
 from caesura.runtime.run.context import Plan, pauses_of
 from caesura.runtime.run.fold import digest
 from caesura.runtime.run.limits import Limits, bounded
 from caesura.runtime.server.api.chat_request import adapter_of, selected
 from caesura.runtime.server.api.compaction import summarising
+from caesura.runtime.server.api.custom import enforced
 from caesura.runtime.server.api.hosted import WEB_SEARCH, bound, counted, run_here
 from caesura.runtime.server.api.notes import say_once
 from caesura.runtime.server.http.errors import invalid
@@ -151,19 +151,13 @@ def input_grammars(
 
     One is not where the model's format of calls has no place for it, or nobody can read it.
     """
-    inputs: dict[str, InputGrammar] = {}
-    notes = []
-    for function, namespace in (each for tool in tools for each in functions_of(tool)):
-        grammar = function.grammar if isinstance(function, CustomTool) else None
-        if grammar is None:
-            continue
-        try:
-            engine.check_input(grammar)
-        except UsageError as why:
-            notes.append(f"grammar of {function.name}: {why}")
-        else:
-            inputs[_flat(function, namespace)] = grammar
-    return inputs, notes
+    functions = [each for tool in tools for each in functions_of(tool)]
+    grammars = [
+        (_flat(tool, namespace), tool.name, tool.grammar)
+        for tool, namespace in functions
+        if isinstance(tool, CustomTool)
+    ]
+    return enforced(grammars, engine)
 
 
 _NO_GRAMMARS: Mapping[str, InputGrammar] = {}

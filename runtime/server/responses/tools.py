@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError, model_validator
 
+from caesura.runtime.server.api.custom import shown_function
 from caesura.runtime.server.api.fields import MAX_TOOLS, Listed, Name, Part, Pattern, in_words
 from caesura.runtime.server.api.hosted import WEB_SEARCH
 from caesura.runtime.server.http.errors import invalid
-from caesura.runtime.server.responses.custom import parameters
 from caesura.runtime.server.responses.store import Item
 from caesura.scheduler.messages import InputGrammar, ToolSpec
 
@@ -18,6 +18,11 @@ SERVER_LABEL = "caesura"
 """The `server_label` under which a request names this server's own tools."""
 FOREIGN = ("server_url", "connector_id", "tunnel_id", "authorization", "headers")
 """Fields of `mcp` tools that lie on another server."""
+
+
+def flat_name(name: str, namespace: str | None) -> str:
+    """Return the name under which the model sees a tool of a namespace."""
+    return f"{namespace}{NAMESPACE_SEPARATOR}{name}" if namespace else name
 
 
 class FunctionTool(Part):
@@ -32,9 +37,8 @@ class FunctionTool(Part):
 
     def spec(self, namespace: str | None = None) -> ToolSpec:
         """Return the tool in the engine's form, under the flat name of its namespace."""
-        flat = f"{namespace}{NAMESPACE_SEPARATOR}{self.name}" if namespace else self.name
         function = {
-            "name": flat,
+            "name": flat_name(self.name, namespace),
             "description": self.description or "",
             "parameters": self.parameters or {"type": "object", "properties": {}},
         }
@@ -88,13 +92,7 @@ class CustomTool(Part):
 
     def spec(self, namespace: str | None = None) -> ToolSpec:
         """Return the tool in the engine's form, under the flat name of its namespace."""
-        told = [self.description or ""]
-        if (grammar := self.grammar) is not None:
-            syntax, definition = grammar.syntax, grammar.definition
-            told.append(f"The input has to follow this grammar ({syntax}):\n{definition}")
-        text = "\n\n".join(filter(None, told))
-        function = FunctionTool(name=self.name, description=text, parameters=parameters())
-        return function.spec(namespace)
+        return shown_function(flat_name(self.name, namespace), self.description, self.grammar)
 
     def public(self) -> dict[str, Any]:
         """Return the tool as a response tells it."""

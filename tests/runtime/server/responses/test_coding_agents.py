@@ -10,8 +10,8 @@ from caesura.runtime.errors import UsageError
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.server.api import notes
 from caesura.runtime.server.api.chat_request import records_of
+from caesura.runtime.server.api.custom import InputReader, input_of
 from caesura.runtime.server.api.messages_request import parse as parse_messages
-from caesura.runtime.server.responses.custom import InputReader, input_of
 from caesura.runtime.server.responses.items import items_of
 from caesura.runtime.server.responses.messages import messages_of
 from caesura.runtime.server.responses.output import events_again

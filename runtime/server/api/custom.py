@@ -2,7 +2,12 @@
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
+
+from caesura.runtime.engine import Engine
+from caesura.runtime.errors import UsageError
+from caesura.scheduler.messages import InputGrammar, ToolSpec
 
 INPUT = "input"
 """The only argument of the function."""
@@ -24,6 +29,41 @@ def parameters() -> dict[str, Any]:
         "required": [INPUT],
         "additionalProperties": False,
     }
+
+
+def shown_function(name: str, description: str | None, grammar: InputGrammar | None) -> ToolSpec:
+    """Return a custom tool in the engine's form; the model is told the grammar too."""
+    told = [description or ""]
+    if grammar is not None:
+        told.append(
+            f"The input has to follow this grammar ({grammar.syntax}):\n{grammar.definition}"
+        )
+    text = "\n\n".join(filter(None, told))
+    function = {"name": name, "description": text, "parameters": parameters()}
+    return {"type": "function", "function": function}
+
+
+def enforced(
+    tools: Iterable[tuple[str, str, InputGrammar | None]], engine: Engine
+) -> tuple[dict[str, InputGrammar], list[str]]:
+    """Return the grammars of custom tools, and a note for each that is not enforced.
+
+    A tool is given by its name in the engine, its own name, and its grammar, if it has one. A
+    grammar is not enforced where the model's format of calls has no place for it, or where nobody
+    can read it.
+    """
+    inputs: dict[str, InputGrammar] = {}
+    notes = []
+    for key, name, grammar in tools:
+        if grammar is None:
+            continue
+        try:
+            engine.check_input(grammar)
+        except UsageError as why:
+            notes.append(f"grammar of {name}: {why}")
+        else:
+            inputs[key] = grammar
+    return inputs, notes
 
 
 def arguments_of(text: str) -> str:
