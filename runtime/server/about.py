@@ -1,39 +1,142 @@
-"""What the server tells about itself: `/v1/models`, `/health`, `/ready` and `/metrics`."""
+"""What the server tells about itself: `/v1/models`, `/health`, `/ready` and `/metrics`.
 
+Clients of Anthropic's API, which send `anthropic-version`, get its list of models.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-from starlette.requests import Request
+from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from caesura.runtime.server.api.chat_request import adapter_of
-from caesura.runtime.server.http.errors import JsonAnswer
+from caesura.runtime.server.http.errors import ApiError, JsonAnswer, anthropic_error, invalid
 from caesura.runtime.server.http.exchange import HEALTH, READY
 from caesura.runtime.server.load.gate import unavailable
 from caesura.runtime.server.load.metrics import CONTENT_TYPE
 from caesura.runtime.server.load.state import State
 from caesura.runtime.supervision import NotReady, Phase, Readiness
 
+PAGE = 20
+MAX_PAGE = 1000
+"""How many models Anthropic's list holds, unless a request says so, and at most."""
 
-def about_routes(state: State, *, lists_models: bool) -> list[BaseRoute]:
-    """Return the routes; without `lists_models`, another server answers for the list."""
-    name = state.engine.model
-    model: dict[str, Any] = {
-        "id": name,
-        "object": "model",
-        "created": state.started_at,
-        "owned_by": "caesura",
-        "max_model_len": state.engine.context_tokens,
-    }
 
-    async def models(request: Request) -> Response:
-        adapters = [model | {"id": each, "parent": name} for each in state.engine.adapters]
-        return JsonAnswer({"object": "list", "data": [model, *adapters]})
+class Models:
+    """The served model and its adapters, in OpenAI's form with vLLM's fields, and in Anthropic's.
 
-    async def one_model(request: Request) -> Response:
-        adapter = adapter_of(request.path_params["id"], state.engine)
-        return JsonAnswer(model if adapter is None else model | {"id": adapter, "parent": name})
+    `others` answers for OpenAI's list, if it is given.
+    """
+
+    def __init__(self, state: State, others: ASGIApp | None) -> None:
+        """Create it for an application."""
+        self._state = state
+        self._others = others
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request for the list."""
+        names = [self._state.engine.model, *self._state.engine.adapters]
+        if _speaks_anthropic(Headers(scope=scope)):
+            answer = _in_anthropics_form(lambda: self._page(names, HTTPConnection(scope)))
+        elif self._others is not None:
+            await self._others(scope, receive, send)
+            return
+        else:
+            answer = JsonAnswer({"object": "list", "data": list(map(self._card, names))})
+        await answer(scope, receive, send)
+
+    async def one(self, request: Request) -> Response:
+        """Answer a request for one model; raise `ApiError` 404 for one that is not served."""
+        name = request.path_params["id"]
+
+        def told(shown: Any) -> dict[str, Any]:
+            adapter_of(name, self._state.engine)
+            return dict(shown(name))
+
+        if _speaks_anthropic(request.headers):
+            return _in_anthropics_form(lambda: told(self._info))
+        return JsonAnswer(told(self._card))
+
+    def _card(self, name: str) -> dict[str, Any]:
+        base = self._state.engine.model
+        return {
+            "id": name,
+            "object": "model",
+            "created": self._state.started_at,
+            "owned_by": "caesura",
+            "root": name,
+            "parent": None if name == base else base,
+            "max_model_len": self._state.engine.context_tokens,
+            "permission": [],
+        }
+
+    def _info(self, name: str) -> dict[str, Any]:
+        engine = self._state.engine
+        created = datetime.fromtimestamp(self._state.started_at, UTC)
+        return {
+            "type": "model",
+            "id": name,
+            "display_name": name,
+            "created_at": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "lifecycle": "active",
+            "max_input_tokens": engine.context_tokens,
+            "max_tokens": engine.max_answer_tokens or engine.context_tokens,
+        }
+
+    def _page(self, names: Sequence[str], request: HTTPConnection) -> dict[str, Any]:
+        asked = request.query_params
+        limit = _limit(asked.get("limit"))
+        first, end = 0, len(names)
+        if (after := asked.get("after_id")) is not None:
+            first = _place(names, after, "after_id") + 1
+            has_more = end - first > limit
+            end = min(end, first + limit)
+        elif (before := asked.get("before_id")) is not None:
+            end = _place(names, before, "before_id")
+            has_more = end > limit
+            first = max(0, end - limit)
+        else:
+            has_more = end > limit
+            end = min(end, limit)
+        data = [self._info(name) for name in names[first:end]]
+        ids = [each["id"] for each in data] or [None]
+        return {"data": data, "has_more": has_more, "first_id": ids[0], "last_id": ids[-1]}
+
+
+def _speaks_anthropic(headers: Mapping[str, str]) -> bool:
+    return "anthropic-version" in headers
+
+
+def _in_anthropics_form(told: Any) -> JsonAnswer:
+    """Return what `told` returns as an answer, or the `ApiError` that it raises."""
+    try:
+        return JsonAnswer(told())
+    except ApiError as error:
+        body = anthropic_error(error.status, error.message, error.code)
+        return JsonAnswer(body, error.status, error.headers)
+
+
+def _limit(given: str | None) -> int:
+    if given is None:
+        return PAGE
+    if not given.isdecimal() or not 1 <= int(given) <= MAX_PAGE:
+        raise invalid(f"limit must be a whole number from 1 to {MAX_PAGE}.", "limit")
+    return int(given)
+
+
+def _place(names: Sequence[str], name: str, param: str) -> int:
+    if name not in names:
+        raise invalid(f"{param}: no model {name[:64]!r} is served here.", param)
+    return names.index(name)
+
+
+def about_routes(state: State, others: ASGIApp | None) -> list[BaseRoute]:
+    """Return the routes; `others` answers for OpenAI's list of models, if it is given."""
+    models = Models(state, others)
 
     async def health(request: Request) -> Response:
         if state.readiness is None:
@@ -50,10 +153,9 @@ def about_routes(state: State, *, lists_models: bool) -> list[BaseRoute]:
     async def metrics(request: Request) -> Response:
         return Response(state.metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
 
-    routes: list[BaseRoute] = [Route("/v1/models", models)] if lists_models else []
     return [
-        *routes,
-        Route("/v1/models/{id:path}", one_model),  # names of models contain slashes
+        Route("/v1/models", models, methods=["GET"]),
+        Route("/v1/models/{id:path}", models.one),  # names of models contain slashes
         Route(HEALTH, health),
         Route(READY, ready),
         Route("/metrics", metrics),

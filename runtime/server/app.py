@@ -336,8 +336,7 @@ def _router(state: State, parts: ServerParts, runs: Runs, traces: Traces) -> Rou
         *page_routes(),
     ]
     if vllm is None or not vllm.listens:
-        # vLLM's list of models holds adapters too.
-        routes += about_routes(state, lists_models=vllm is None)
+        routes += about_routes(state, delegation)
     if artifacts is not None:
         routes += artifact_routes(artifacts, state.door)
     if state.people is not None:

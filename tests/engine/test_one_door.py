@@ -242,6 +242,12 @@ async def test_other_routes(door: Door, settled: Settled) -> None:
     (model,) = [each async for each in door.openai.models.list()]
     assert model.id == MODEL
     assert (await door.openai.models.retrieve(MODEL)).id == MODEL
+    assert model.owned_by == "vllm"
+    async with AsyncAnthropic(base_url=door.url, api_key="none") as client:
+        (shown,) = [each async for each in client.models.list()]
+        assert (shown.id, shown.display_name) == (MODEL, MODEL)
+        assert shown.max_input_tokens == model.max_model_len
+        assert await client.models.retrieve(MODEL) == shown
 
 
 async def test_server_tools_are_ours_on_the_same_route(door: Door, settled: Settled) -> None:

@@ -1,5 +1,7 @@
 """Plain and streamed answers without server tools, as the wire shows them."""
 
+from vllm.entrypoints.serve.engine.protocol import ModelCard
+
 from caesura.runtime.testing import ScriptedEngine, call, calls, malformed, say, think
 
 
@@ -166,6 +168,14 @@ async def test_models(serve_script):
     for path in ("tiny/scripted", "tiny%2Fscripted"):
         async with served.http.get(f"/v1/models/{path}") as response:
             assert await response.json() == model
+
+
+async def test_models_have_the_fields_of_vllms_list(serve_script):
+    served = await serve_script([])
+    async with served.http.get("/v1/models") as response:
+        [model] = (await response.json())["data"]
+    assert set(model) == set(ModelCard(id="x").model_dump())
+    assert ModelCard.model_validate(model).max_model_len == served.engine.context_tokens
 
 
 async def test_health(serve_script):

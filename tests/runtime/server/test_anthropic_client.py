@@ -5,9 +5,11 @@ from typing import Any
 
 import anthropic
 import pytest
+from starlette.responses import JSONResponse
 
 from caesura.runtime.errors import EngineFailed
-from caesura.runtime.testing import call, calls, fail
+from caesura.runtime.testing import ScriptedEngine, call, calls, fail
+from caesura.scheduler.vllm_server import VllmServer
 from tests.kit.server import MODEL
 from tests.runtime.server.said import HELLO, WEATHER
 
@@ -93,6 +95,40 @@ async def test_server_tools(serve_script, connect, double, streams):
         told = answer = await client.messages.create(**fields)
     assert answer.content[0].text == "It is 42."
     assert told.model_extra["caesura"]["calls"][0]["content"] == "42"
+
+
+ADAPTERS = [f"adapter{number:02}" for number in range(24)]
+
+
+@pytest.mark.parametrize("behind", [False, True])
+async def test_the_list_of_models(serve_script, connect, behind):
+    async def stock(scope: Any, receive: Any, send: Any) -> None:
+        await JSONResponse({"object": "list", "data": ["vLLM's"]})(scope, receive, send)
+
+    engine = ScriptedEngine([], model=MODEL, adapters=ADAPTERS)
+    served = await serve_script(engine, vllm=VllmServer(stock, None) if behind else None)
+    client = connect(served)
+    first = await client.models.list()
+    names = [MODEL, *ADAPTERS]
+    assert [each.id for each in first.data] == names[:20]
+    assert (first.has_more, first.first_id, first.last_id) == (True, MODEL, names[19])
+    assert [each.id async for each in client.models.list(limit=7)] == names
+    page = await client.models.list(before_id=names[9], limit=4)
+    assert ([each.id for each in page.data], page.has_more) == (names[5:9], True)
+    one = await client.models.retrieve(MODEL)
+    assert one == first.data[0]
+    assert (one.type, one.display_name, one.lifecycle) == ("model", MODEL, "active")
+    assert one.max_input_tokens == engine.context_tokens
+    assert one.created_at.timestamp() > 1.7e9
+    with pytest.raises(anthropic.NotFoundError, match="not served here"):
+        await client.models.retrieve("claude-opus-5")
+    for wrong in ({"limit": 0}, {"after_id": "x"}, {"before_id": "x"}):
+        with pytest.raises(anthropic.BadRequestError) as refused:
+            await client.models.list(**wrong)
+        assert refused.value.body["error"]["type"] == "invalid_request_error"
+    async with served.http.get("/v1/models") as response:
+        listed = (await response.json())["data"]
+    assert listed == ["vLLM's"] if behind else [each["id"] for each in listed] == names
 
 
 async def test_errors_have_the_clients_classes(serve_script, connect):
