@@ -173,6 +173,19 @@ class CallLog(Protocol):
         ...
 
 
+class TokenBudget(Protocol):
+    """The completion tokens that a run has left, which the agents that its tools run share."""
+
+    @property
+    def tokens_left(self) -> int | None:
+        """The tokens that may still be decoded; None: any number."""
+        ...
+
+    def spend(self, tokens: int) -> None:
+        """Count tokens that were decoded."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ToolRun:
     """What tools and their dispatcher know of the run whose calls they make."""
@@ -193,6 +206,8 @@ class ToolRun:
     """Observes each call that starts."""
     log: CallLog | None = None
     """Knows the results of calls that were made before."""
+    budget: TokenBudget | None = None
+    """What is left of the run's tokens."""
 
 
 async def _nothing() -> None:
@@ -250,15 +265,20 @@ def current() -> CallContext:
     return _CURRENT.get()
 
 
+def calling() -> CallContext | None:
+    """Return the call that this code serves, or None outside of a call."""
+    return _CURRENT.get(None)
+
+
 def trace_headers() -> Mapping[str, str]:
     """Return the headers of the call that this code serves; none outside of a call."""
-    context = _CURRENT.get(None)
+    context = calling()
     return {} if context is None else context.headers
 
 
 def mark(name: str, **facts: Fact) -> None:
     """Record an event in the trace of the current call; do nothing outside of a call."""
-    context = _CURRENT.get(None)
+    context = calling()
     if context is not None:
         context.mark(name, **facts)
 

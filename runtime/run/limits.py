@@ -8,6 +8,7 @@ from typing import TypeVar
 from caesura.runtime.errors import LimitReached, UsageError
 from caesura.scheduler.messages import Sampling
 from caesura.tools.config.caesura_toml import LimitSettings
+from caesura.tools.context import TokenBudget
 
 T = TypeVar("T")
 
@@ -55,10 +56,14 @@ def configured_limits(settings: LimitSettings) -> Limits:
 
 
 class Budget:
-    """The rest of a run's limits. `LimitReached.limit` is the name of the field of `Limits`."""
+    """The rest of a run's limits. `LimitReached.limit` is the name of the field of `Limits`.
 
-    def __init__(self, limits: Limits, clock: Clock) -> None:
+    `shared` is the budget of the run whose tool runs this one's agent: its tokens are spent too.
+    """
+
+    def __init__(self, limits: Limits, clock: Clock, shared: TokenBudget | None = None) -> None:
         self._limits = limits
+        self._shared = shared
         self._clock = clock
         self._turns = 0
         self._tokens = 0
@@ -70,27 +75,40 @@ class Budget:
         Raises `LimitReached` if no turn, token or second is left, and `UsageError` if the run has
         a token limit but `sampling` is None.
         """
-        turns, tokens = self._limits.max_turns, self._limits.max_tokens
+        turns, tokens, left = self._limits.max_turns, self._limits.max_tokens, self.tokens_left
         if turns is not None and self._turns >= turns:
             raise LimitReached("max_turns", f"the run needs more than max_turns={turns} turns")
-        if tokens is not None and self._tokens >= tokens:
-            raise LimitReached("max_tokens", f"the run needs more than max_tokens={tokens} tokens")
+        if left is not None and left <= 0:
+            own = tokens is not None and self._tokens >= tokens
+            told = (
+                f"max_tokens={tokens} tokens" if own else "the max_tokens of the run it is part of"
+            )
+            raise LimitReached("max_tokens", f"the run needs more than {told}")
         self._seconds_left()
         self._turns += 1
-        if tokens is None:
+        if left is None:
             return sampling
         if sampling is None:
             raise UsageError(
                 f"a run with max_tokens={tokens} needs `sampling`, got None: pass the settings "
                 "that should replace the session's"
             )
-        left = tokens - self._tokens
         wanted = sampling.max_tokens
         return replace(sampling, max_tokens=left if wanted is None else min(wanted, left))
+
+    @property
+    def tokens_left(self) -> int | None:
+        """The completion tokens that may still be decoded; None: any number."""
+        own = self._limits.max_tokens
+        shared = None if self._shared is None else self._shared.tokens_left
+        left = [None if own is None else own - self._tokens, shared]
+        return min((each for each in left if each is not None), default=None)
 
     def spend(self, tokens: int) -> None:
         """Count completion tokens."""
         self._tokens += tokens
+        if self._shared is not None:
+            self._shared.spend(tokens)
 
     async def wait(self, awaitable: Awaitable[T]) -> T:
         """Return the awaitable's result; cancel it and raise `LimitReached` when time runs out."""

@@ -10,11 +10,11 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Seque
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, Union, Unpack, cast, overload
 
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
-from caesura.runtime.events import OutputWritten, RunEvent, T
+from caesura.runtime.events import CallFinished, OutputWritten, RunEnded, RunEvent, T
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits, configured_limits
 from caesura.runtime.run.media import MediaFetcher
@@ -26,10 +26,12 @@ from caesura.tools import Registry, Tool, tool
 from caesura.tools.closing import AsyncClosing
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.config.toolset import BUILTINS
+from caesura.tools.context import current
 from caesura.tools.people import Callback, Pending, People, people_of
 from caesura.tools.people.asking import ApprovedCall
 from caesura.tools.services import SetupError
 from caesura.tools.source import ToolSource
+from caesura.tools.tool import ToolOptions
 
 if TYPE_CHECKING:
     from caesura.runtime.sdk.output import OutputForm
@@ -38,8 +40,19 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 DEFAULT_SAMPLING = Sampling()
 Model = str | os.PathLike[str] | Engine | None
-AnyTool = Tool | ToolSource | Callable[..., Any] | str
+AnyTool = Union[Tool, ToolSource, Callable[..., Any], str, "Agent[Any]"]
 """An item of an agent's list of tools."""
+
+
+_TASK = {
+    "type": "object",
+    "properties": {
+        "task": {"type": "string", "description": "what to do, with all that must be known for it"}
+    },
+    "required": ["task"],
+    "additionalProperties": False,
+}
+"""The arguments of an agent that is a tool."""
 
 
 class AgentOptions(TypedDict, total=False):
@@ -76,10 +89,11 @@ class Agent(AsyncClosing, Generic[T]):
     models, by default the first, and `api_key` is sent with each request. Tools run here. See
     `RemoteEngine`.
 
-    `tools` holds typed functions, `Tool`s, sources of tools such as an `MCPServer`, or names of
-    built-in tools and of the configuration's MCP servers. Sources start at the first run. A
-    session has the tools that exist when it begins. `config` is a configuration or its file, and
-    configures built-in tools. Without `tools`, the agent has all tools of the configuration.
+    `tools` holds typed functions, `Tool`s, other agents, sources of tools such as an `MCPServer`,
+    or names of built-in tools and of the configuration's MCP servers. Sources start at the first
+    run. A session has the tools that exist when it begins. `config` is a configuration or its
+    file, and configures built-in tools. Without `tools`, the agent has all tools of the
+    configuration.
     `instructions` become the system message. `limits` bound each run; by default they are the
     configuration's, else `Limits()`.
 
@@ -171,6 +185,8 @@ class Agent(AsyncClosing, Generic[T]):
         people.on_question = on_question or _tell_question
         people.on_approval = on_approval or _tell_approval
         self._decides = on_approval is not None
+        self._told = instructions
+        """The instructions as they were given."""
         if form is not None:
             instructions = "\n\n".join(filter(None, (instructions, form.instructions)))
             sampling = replace(sampling, text=form.text)
@@ -234,7 +250,8 @@ class Agent(AsyncClosing, Generic[T]):
         precede it unless it begins with a system message. `user` names the person or the program
         that sends prompts. An approval that outlives this process counts only for the same user.
         `parent` is the session, or its id, that starts this one as a sub-agent. The engine then
-        serves this session at its parent's place in the queue.
+        serves this session at its parent's place in the queue. Within a tool, the parent is the
+        session that calls the tool by default.
         """
         return self._session(messages, user, parent)
 
@@ -270,6 +287,43 @@ class Agent(AsyncClosing, Generic[T]):
             user=user,
             parent=parent.id if isinstance(parent, Session) else parent or "",
         )
+
+    def as_tool(
+        self,
+        name: str | None = None,
+        description: str | None = None,
+        **options: Unpack[ToolOptions],
+    ) -> Tool:
+        """Return a tool by which another agent gives this one a task and gets its answer.
+
+        The name is the agent's by default, and the description its instructions. `options` are
+        those of `@tool`; without a `timeout_seconds` this agent's `limits` bound a task. Each task
+        is a session of its own, at the other agent's place in the queue. It spends the tokens of
+        the other agent's run, whose time is also this one's. What it calls is reported as the
+        tool's progress.
+
+        Raises `UsageError` without a name or a description.
+        """
+        name, description = name or self.name, description or self._told
+        if not name or not description:
+            raise UsageError(
+                f"{self!r} has no {'instructions' if name else 'name'}, which another agent needs"
+                " to call it: write agent.as_tool(name=..., description=...)"
+            )
+
+        async def work(task: str) -> str:
+            context, text = current(), ""
+            session = self._session(decides=self._decides)
+            async with session, aclosing(session.stream(task)) as events:
+                async for event in events:
+                    if isinstance(event, CallFinished):
+                        context.report(f"{event.name} {event.arguments}")
+                    elif isinstance(event, RunEnded):
+                        text = event.text
+            return text
+
+        given: ToolOptions = {"timeout_seconds": None, **options}
+        return Tool.from_schema(name, description, _TASK, work, **given)
 
     async def aclose(self) -> None:
         """Close the agent's tools, and release its engine unless the caller passed it in.
@@ -445,7 +499,9 @@ class AgentTools:
         await self.toolset.aclose()
 
     def _add(self, given: AnyTool) -> None:
-        if isinstance(given, str):
+        if isinstance(given, Agent):
+            self._own.append(given.as_tool())
+        elif isinstance(given, str):
             self._add_named(given)
         elif isinstance(given, ToolSource):
             self._sources.append(given)
@@ -456,7 +512,8 @@ class AgentTools:
             self._own.append(made)
         else:
             raise UsageError(
-                f"{given!r} is no tool: give typed functions, Tools, sources of tools, or names"
+                f"{given!r} is no tool: give typed functions, Tools, agents, sources of tools, or"
+                " names"
             )
 
     def _add_named(self, name: str) -> None:

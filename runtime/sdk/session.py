@@ -25,7 +25,7 @@ from caesura.runtime.run.media import (
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.programs import Origin
 from caesura.tools.closing import AsyncClosing
-from caesura.tools.context import ToolRun
+from caesura.tools.context import ToolRun, calling
 from caesura.tools.dispatcher import Dispatcher, ToolCall, ToolResult
 from caesura.tools.people import Pending, People, PeopleError
 from caesura.tools.registry import Registry
@@ -105,7 +105,9 @@ class Session(AsyncClosing, Generic[T]):
         self._registry = registry
         self._settings = settings
         self._name = name
-        self._parent = parent
+        self._caller = calling()
+        """The call of a tool that opened the session, whose run has its tokens counted too."""
+        self._parent = parent or (self._caller.scope.session_id if self._caller else "")
         self._pictures = NO_PICTURES
         self._tools = ToolRun(asker=asker_of(user))
         self._dispatcher = Dispatcher(registry, self._tools)
@@ -312,8 +314,11 @@ class Session(AsyncClosing, Generic[T]):
         if settings.tracing is not None:
             trace = settings.tracing.run(engine.model, self._name, self.id)
         context = RunContext.of(engine, plan, self._tools, self._pictures, trace)
-        self._budget = self._budget or Budget(plan.limits, time.monotonic)
-        context = replace(context, budget=self._budget)
+        if self._budget is None:
+            shared = None if self._caller is None else self._caller.run.budget
+            self._budget = Budget(plan.limits, time.monotonic, shared)
+        tools = replace(context.tools, budget=self._budget)
+        context = replace(context, budget=self._budget, tools=tools)
         # Its tools keep their resources for the session.
         self._dispatcher = context.dispatcher()
         return traced(self._engine_session, plan.messages, self._dispatcher, context)
