@@ -155,6 +155,64 @@ def test_strict_tools_leave_text_free(name: str) -> None:
     assert allows(made, turn(name, call(name, "clock", {"any": "thing"})))
 
 
+LOST = {
+    "type": "function",
+    "function": {
+        "name": "lost",
+        "parameters": {
+            "type": "object",
+            "properties": {"r": {"type": "object", "properties": {"x": {"$ref": "#/$defs/F"}}}},
+        },
+    },
+}
+"""A tool whose schema has a reference that leads nowhere."""
+
+
+def test_a_schema_without_a_grammar_spoils_no_other_tool() -> None:
+    params = maker("hermes").of_turn([WEATHER, LOST], FORCED, "")
+    assert params is not None and params.structural_tag is not None
+    made = Grammar.from_structural_tag(params.structural_tag)
+    assert allows(made, turn("hermes", call("hermes", "lost", {"any": "thing"})))
+    assert allows(made, turn("hermes", call("hermes", "weather", ARGUMENTS)))
+    assert not allows(made, turn("hermes", call("hermes", "weather", {"town": "Bern"})))
+
+
+def test_a_strict_tool_without_a_grammar_is_named_with_the_reason() -> None:
+    strict = Sampling(calls=CallRule(strict=frozenset({"lost"})))
+    with pytest.raises(UsageError, match=r"strict tool 'lost' cannot be enforced: .*#/\$defs/F$"):
+        maker("hermes").of_turn([WEATHER, LOST], strict, "")
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        (TextFormat("regex", "["), "the regex of the answer cannot be enforced: .*Unclosed '\\['"),
+        (TextFormat("grammar", "root ::= ("), "the grammar of the answer cannot be enforced: EBNF"),
+        (
+            TextFormat("json_schema", LOST["function"]["parameters"]),
+            "the JSON schema of the output format cannot be enforced: Cannot find field",
+        ),
+    ],
+)
+def test_an_answer_without_a_grammar_is_told_with_the_reason(
+    form: TextFormat, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        maker("hermes").of_turn(TOOLS, Sampling(text=form), "")
+
+
+@pytest.mark.parametrize("backend", ["guidance", "outlines"])
+def test_another_backend_has_no_grammars_of_calls(backend: str) -> None:
+    made = GrammarMaker([row_of("hermes")], stand_in("hermes").tokenizer, "", backend=backend)
+    for sampling in (FORCED, OR_SCHEMA, STRICT):
+        with pytest.raises(UsageError, match=rf"need XGrammar, .* the backend '{backend}'"):
+            made.of_turn(TOOLS, sampling, "")
+    alone = made.of_turn([], OR_SCHEMA, "")
+    assert alone is not None and alone.json == SCHEMA
+    anything = made.of_turn([], Sampling(text=TextFormat("json_object")), "")
+    assert anything is not None and anything.json_object
+
+
 def test_a_format_without_a_shape_refuses_to_be_forced() -> None:
     unknown = GrammarMaker(["vllm:jamba"], stand_in("hermes").tokenizer, "")
     for sampling in (FORCED, OR_SCHEMA, STRICT):

@@ -106,7 +106,8 @@ class VllmEngine:
         self.language = self._language(template, options.formats, options.thinking_as_text)
         self.rendering = self._rendering(chosen, options.splice, not options.special_tokens_in_text)
         about = (self.language.formats, self.tokenizer, template)
-        self.grammars = GrammarMaker(*about, _is_compact(llm))
+        backend = str(llm.vllm_config.structured_outputs_config.backend)
+        self.grammars = GrammarMaker(*about, _is_compact(llm), backend)
         self.language.check()
         reads_special = self.language.reads_special_tokens
         self.sampling = SamplingRules(llm.model_config, reads_special_tokens=reads_special)

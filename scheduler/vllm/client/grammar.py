@@ -1,7 +1,9 @@
 """The grammar of one turn, from the request's settings and the model's format of calls."""
 
 import json
+import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from vllm.sampling_params import StructuredOutputsParams
@@ -33,12 +35,19 @@ class GrammarMaker:
     """Makes the grammars of one model's turns."""
 
     def __init__(
-        self, formats: Sequence[str], tokenizer: Any, template: str, compact: bool = False
+        self,
+        formats: Sequence[str],
+        tokenizer: Any,
+        template: str,
+        compact: bool = False,
+        backend: str = "auto",
     ) -> None:
         """Create it for a model that writes calls in `formats` behind a chat template.
 
-        With `compact`, the JSON of an answer holds no more than one space in a row.
+        With `compact`, the JSON of an answer holds no more than one space in a row. `backend` is
+        vLLM's, of which only XGrammar has grammars of calls.
         """
+        self._backend = backend
         self._formats = tuple(formats)
         self._compact = compact
         has_args_token = "[ARGS]" in tokenizer.get_vocab()
@@ -68,9 +77,9 @@ class GrammarMaker:
             return self._of_text(sampling.text, opener)
         bound = rule.strict | set(rule.inputs)
         strict = {
-            name: in_json(rule.inputs[name]) if name in rule.inputs else None
-            for name in map(_name, allowed)
-            if rule.required or name in bound
+            _name(tool): in_json(rule.inputs[_name(tool)]) if _name(tool) in rule.inputs else None
+            for tool in allowed
+            if _name(tool) in bound or (rule.required and not _fault(_schema(tool)))
         }
         single = rule.single and not set(self._formats) <= ONE_AT_A_TIME
         limited = rule.required or single or len(allowed) < len(tools)
@@ -79,7 +88,7 @@ class GrammarMaker:
         shape = self._known_shape()
         for tool in allowed:
             if _name(tool) in rule.strict:
-                _check(tool["function"].get("parameters"), f"of the strict tool {_name(tool)!r}")
+                _check(_schema(tool), f"of the strict tool {_name(tool)!r}")
         if rule.required:
             return self._whole(calls(shape, allowed, rule.single, strict), opener)
         if sampling.text is not None or self._has_channels:
@@ -105,9 +114,20 @@ class GrammarMaker:
 
     def _whole(self, part: Part, opener: str, preambles: bool = False) -> StructuredOutputsParams:
         """Return the grammar of a turn that holds the part, behind what the model may think."""
+        if self._others:
+            raise UsageError(
+                "forced, strict or single calls, and an output format beside tools or thinking,"
+                f" need XGrammar, and the server was started with the backend {self._backend!r}:"
+                " leave it out of --structured-outputs-config"
+            )
         if self._has_channels:
             return _tag(behind_messages(part, preambles))
         return _tag(behind_thinking(part, opener, self._may_think))
+
+    @property
+    def _others(self) -> bool:
+        """Whether another library than XGrammar enforces grammars."""
+        return self._backend not in ("auto", "xgrammar")
 
     def _known_shape(self) -> CallShape:
         if self._shape is None:
@@ -126,9 +146,13 @@ class GrammarMaker:
         if self._has_channels or opener or self._may_think:
             return self._whole(self._text(form), opener)
         match form.kind:
-            case "json_schema" if has_xgrammar_unsupported_json_features(form.value):
-                # vLLM chooses another grammar library for it.
+            case "json_schema" if self._others or has_xgrammar_unsupported_json_features(
+                form.value
+            ):
+                # vLLM chooses another grammar library for it, where none was chosen.
                 return StructuredOutputsParams(json=form.value)
+            case "json_object" if self._others:
+                return StructuredOutputsParams(json_object=True)
             case "json_schema" | "json_object":
                 return _tag(self._text_in(form))  # with a bound on white space
             case "regex":
@@ -146,6 +170,8 @@ class GrammarMaker:
         if form is not None and form.kind == "json_schema":
             _check(form.value, "of the output format")
         part = ANY_TEXT if form is None else self._text_in(form)
+        if form is not None and form.kind in ("regex", "grammar") and (why := _fault_of(part)):
+            raise UsageError(f"the {form.kind} of the answer cannot be enforced: {why}")
         return final_message(part) if self._has_channels else part
 
 
@@ -182,10 +208,39 @@ def _name(tool: ToolSpec) -> str:
     return str(tool["function"]["name"])
 
 
+def _schema(tool: ToolSpec) -> Any:
+    return tool["function"].get("parameters") or {}
+
+
 def _check(schema: Any, whose: str) -> None:
-    """Raise `UsageError` for a JSON schema of which XGrammar enforces only a part."""
+    """Raise `UsageError` for a JSON schema that XGrammar does not enforce, or only in part."""
     if has_xgrammar_unsupported_json_features(schema or {}):
         raise UsageError(
             f"the JSON schema {whose} uses keywords that a grammar cannot enforce beside tools or"
             " thinking, such as multipleOf, uniqueItems or an allOf of several; leave them out"
         )
+    if why := _fault(schema):
+        raise UsageError(f"the JSON schema {whose} cannot be enforced: {why}")
+
+
+def _fault(schema: Any) -> str:
+    """Return why XGrammar makes no grammar of a JSON schema, or an empty text."""
+    return _fault_of({"type": "json_schema", "json_schema": schema or {"type": "object"}})
+
+
+def _fault_of(part: Part) -> str:
+    """Return why XGrammar makes no grammar of a part, or an empty text."""
+    return _fault_of_tag(json.dumps({"type": "structural_tag", "format": part}, sort_keys=True))
+
+
+@lru_cache(maxsize=1024)
+def _fault_of_tag(tag: str) -> str:
+    try:
+        Grammar.from_structural_tag(tag)
+    except (ValueError, RuntimeError) as error:
+        return _PLACE.sub("", str(error)).strip() or type(error).__name__
+    return ""
+
+
+_PLACE = re.compile(r"^\[[\d:]+\] \S+?:\d+: ")
+"""What XGrammar writes before a reason: the time, and the place in its own source."""
