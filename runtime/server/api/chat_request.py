@@ -274,6 +274,8 @@ class StreamOptions(Part):
     """Options of a streamed answer."""
 
     include_usage: bool = False
+    continuous_usage_stats: bool = False
+    """vLLM's own: a usage in every chunk, which is left out here."""
 
 
 class ChatRequest(SamplingFields):
@@ -336,7 +338,10 @@ class ChatRequest(SamplingFields):
 
     def left_out(self) -> list[str]:
         """Return what is left out; raise `ApiError` for a field that cannot be."""
-        return left_out_of(self.model_extra, harmless=HARMLESS, neutral=NEUTRAL, refused=REFUSED)
+        notes = left_out_of(self.model_extra, harmless=HARMLESS, neutral=NEUTRAL, refused=REFUSED)
+        if self.stream_options is not None and self.stream_options.continuous_usage_stats:
+            notes.append("field stream_options.continuous_usage_stats")
+        return notes
 
 
 def parse(body: bytes) -> ChatRequest:

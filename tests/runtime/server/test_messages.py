@@ -505,6 +505,7 @@ async def test_a_stream_tells_what_waits_for_a_person(serve_script, tmp_path, do
         ({"context_management": {"edits": [{"type": "clear_tool_uses"}]}}, "'clear_tool_uses'"),
         ({"context_management": {"edits": 5}}, "context_management.edits"),
         ({"context_management": {"edits": True}}, "context_management.edits"),
+        ({"context_management": {"edits": {"type": "x"}}}, "context_management.edits"),
         ({"context_management": {"edits": [None]}}, "context_management.edits[0]"),
         ({"context_management": {"edits": ["x"]}}, "context_management.edits[0]"),
         ({"context_management": 5}, "context_management"),

@@ -176,6 +176,14 @@ def test_a_field_that_nobody_knows_is_left_out_with_a_note(caplog):
     assert len(notes._said) == notes.MAX_SAID
 
 
+def test_usage_in_every_chunk_is_left_out_with_a_note():
+    wanted = {"include_usage": True, "continuous_usage_stats": True}
+    asked = parse(body(stream=True, stream_options=wanted))
+    assert asked.include_usage
+    assert asked.left_out() == ["field stream_options.continuous_usage_stats"]
+    assert parse(body(stream_options=wanted | {"continuous_usage_stats": False})).left_out() == []
+
+
 def test_each_field_of_vllms_server_is_known_here():
     # What is not known is left out, so that a new release's fields have to be looked at.
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest

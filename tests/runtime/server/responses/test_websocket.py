@@ -6,6 +6,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from caesura.intercept.calls.events import Event, TextDelta
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server.api.decoding import LOWEST_PRIORITY
 from caesura.runtime.testing import ScriptedEngine, call, fail, say
@@ -202,6 +203,33 @@ async def test_a_response_under_way_can_be_cancelled(
     await until(lambda: served.engine.open_sessions == 0)
     told = await cancelled(client, **fields)
     assert (told["type"], told["error"]["code"]) == ("error", "response_cancel_not_active")
+    assert (await client.ask())[-1]["type"] == "response.completed"
+
+
+async def test_a_cancel_ends_a_text_that_streams(connect: Any) -> None:
+    words = "word " * 100
+    written = 0
+    ended = asyncio.Event()
+
+    async def pace(event: Event) -> None:
+        nonlocal written
+        written += isinstance(event, TextDelta)
+        if written == 20:
+            await ended.wait()
+
+    engine = ScriptedEngine([words, say("b")], model=MODEL, pace=pace)
+    served, client = await connect(engine)
+    await client.socket.send_json({"type": "response.create", "model": MODEL, "input": "x"})
+    while (await client.socket.receive_json())["type"] != "response.output_text.delta":
+        pass
+    await client.socket.send_json({"type": "response.cancel"})
+    last = (await client.events())[-1]
+    assert (last["type"], last["response"]["status"]) == ("response.incomplete", "cancelled")
+    await until(lambda: served.engine.open_sessions == 0)
+    ended.set()
+    (item,) = last["response"]["output"]
+    shown = item["content"][0]["text"]
+    assert shown and words.startswith(shown) and len(shown) < len(words)
     assert (await client.ask())[-1]["type"] == "response.completed"
 
 
