@@ -76,7 +76,12 @@ class Engine(Protocol):
 
     @property
     def model(self) -> str:
-        """The name under which the model is served."""
+        """The name under which the model is served, the first of its names."""
+        ...
+
+    @property
+    def names(self) -> Sequence[str]:
+        """All names under which the model is served."""
         ...
 
     @property

@@ -209,7 +209,7 @@ def server_around(engine: "VllmEngine", app: "ASGIApp") -> VllmServer:
 
 async def inside(
     llm: Any,
-    served_name: str,
+    served_name: str | Sequence[str],
     server_options: Mapping[str, Any] | None = None,
     adapters: Mapping[str, Any] | None = None,
 ) -> "VllmEngine":

@@ -12,8 +12,8 @@ class EngineOptions:
 
     model: str | None = None
     """A Hugging Face id or a directory; None is the bundled model."""
-    served_name: str | None = None
-    """The name under which the model is served, by default that of its directory or repository."""
+    served_name: str | Sequence[str] | None = None
+    """The model's name, or several; by default that of its directory or repository."""
     formats: Sequence[str] | None = None
     """The names of the model's call formats; None detects them in its chat template."""
     vllm_args: Sequence[str] = ()
@@ -32,6 +32,12 @@ class EngineOptions:
     """Whether a special token that a user or a tool spells is that token."""
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names under which the model is served."""
+        given = [self.served_name] if isinstance(self.served_name, str) else self.served_name
+        return tuple(each for each in given or () if each) or (Path(self.model or "").name,)
+
+    @property
     def name(self) -> str:
-        """The name under which the model is served."""
-        return self.served_name or Path(self.model or "").name
+        """The first of its names, by which metrics and recordings call the model."""
+        return self.names[0]

@@ -74,7 +74,8 @@ class DoorOptions:
     """The server's address, its access checks, and its model's name."""
 
     served_model_name: Annotated[
-        str | None, typer.Option(help="The model's name for clients. Default: from --model.")
+        list[str] | None,
+        typer.Option(help="The model's name for clients, repeatable. Default: from --model."),
     ] = None
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000

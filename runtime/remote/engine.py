@@ -84,6 +84,11 @@ class RemoteEngine:
         return self._model or ""
 
     @property
+    def names(self) -> Sequence[str]:
+        """The model's name alone: no one asks for the model through this engine."""
+        return (self.model,)
+
+    @property
     def adapters(self) -> Collection[str]:
         """The other names that the server lists; empty before the first contact."""
         return tuple(name for name in self._names if name != self._model)

@@ -39,7 +39,7 @@ class Models:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request for the list."""
-        names = [self._state.engine.model, *self._state.engine.adapters]
+        names = [*self._state.engine.names, *self._state.engine.adapters]
         if _speaks_anthropic(Headers(scope=scope)):
             answer = _in_anthropics_form(lambda: self._page(names, HTTPConnection(scope)))
         elif self._others is not None:
@@ -69,7 +69,7 @@ class Models:
             "created": self._state.started_at,
             "owned_by": "caesura",
             "root": name,
-            "parent": None if name == base else base,
+            "parent": None if name in self._state.engine.names else base,
             "max_model_len": self._state.engine.context_tokens,
             "permission": [],
         }

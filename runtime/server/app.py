@@ -351,7 +351,7 @@ def _router(state: State, parts: ServerParts, runs: Runs, traces: Traces) -> Rou
 def _spliced(state: State, vllm: VllmServer, delegation: Delegation) -> Spliced | None:
     if vllm.splicing is None:
         return None
-    return SplicedChat(state.engine.model, delegation, vllm.splicing, state.metrics).answer
+    return SplicedChat(state.engine.names, delegation, vllm.splicing, state.metrics).answer
 
 
 def _readiness(supervisor: Supervisor | None, metrics: Metrics) -> Readiness | None:

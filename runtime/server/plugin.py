@@ -77,7 +77,7 @@ class EndpointPlugin:
     async def _build(
         self, llm: Any, state: Any, args: Namespace, environment: Mapping[str, str]
     ) -> Application:
-        served = (args.served_model_name or [args.model])[0]
+        served = args.served_model_name or [args.model]
         adapters = state.openai_serving_models.lora_requests
         engine = await inside(llm, served, vars(args), adapters)
         given = environment.get(CONFIG)
@@ -86,7 +86,7 @@ class EndpointPlugin:
         trace = environment.get(TRACE, "")
         traces = GivenTraces(Path(trace) if trace not in ("", OFF) else None, trace == OFF)
         recorder = await self._stack.enter_async_context(
-            recorded(engine, traces, config, f"vllm serve, {served}", "serve")
+            recorded(engine, traces, config, f"vllm serve, {served[0]}", "serve")
         )
         given_keys = args.api_key or [environment.get("VLLM_API_KEY", "")]
         keys = keys_with_settings([key for key in given_keys if key], environment)

@@ -366,6 +366,7 @@ class ScriptedEngine:
         media: MediaRules = NO_MEDIA,
         max_answer_tokens: int | None = None,
         adapters: Collection[str] = (),
+        aliases: Sequence[str] = (),
     ) -> None:
         if sessions is not None and script != ():
             raise UsageError(
@@ -375,6 +376,8 @@ class ScriptedEngine:
         self._scripts = [Reader(each) for each in (sessions or [script])]
         self._shared = sessions is None
         self._model = model
+        self.names = (model, *aliases)
+        """The names under which the model is served."""
         self._context_tokens = context_tokens
         self._failed: EngineFailed | None = None
         self._closed = False

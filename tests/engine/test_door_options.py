@@ -26,6 +26,7 @@ from caesura.tools import Registry, calculator
 pytestmark = pytest.mark.engine
 
 MODEL = "caesura-tiny"
+ALIAS = "another-name"
 WORDS = "Say a word, and another one, and go on with words for a long time."
 HELLO: Any = [{"role": "user", "content": WORDS}]
 ADAPTERS = ("lawyer", "surgeon")
@@ -130,6 +131,7 @@ async def optioned(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vl
             *("--enable-lora", "--max-loras", "2", "--lora-modules", *adapters),
         ],
         formats=["hermes"],
+        served_name=(MODEL, ALIAS),
         serves=True,
     )
     assert isinstance(engine, VllmEngine)
@@ -152,9 +154,10 @@ async def check_routes_agree(client: Client) -> None:
     counted = await client.post("/v1/messages/count_tokens", messages=HELLO)
     tokenized = await client.post("/tokenize", messages=HELLO, add_generation_prompt=True)
     assert tokenized["count"] == counted["input_tokens"]
-    for fields in ({}, {"max_tokens": 40}):
+    for fields in ({}, {"max_tokens": 40}, {"model": ALIAS}):
         used = await client.usages(**fields)
         assert set(used.values()) == {(counted["input_tokens"], MOST)}
+    await client.check_listed(ALIAS)
     once = await client.usages(chat_template_kwargs={"repeats": 1})
     assert once["chat"][0] < counted["input_tokens"] - 30
 

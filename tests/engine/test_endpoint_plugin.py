@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 QUESTION: Any = [{"role": "user", "content": "What is 48 * 17?"}]
 KEY, CLIENT = "secret", "client-secret"
+NAMES = ("tiny", "small")
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +31,8 @@ async def address(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str
         "CAESURA_CONFIG": str(config),
         "CAESURA_TRACE": str(folder / "traces.sqlite"),
     }
-    async with vllm_server(
-        folder / "records.jsonl", 60, "--api-key", KEY, CLIENT, **environment
-    ) as started:
+    options = ["--api-key", KEY, CLIENT, "--served-model-name", *NAMES]
+    async with vllm_server(folder / "records.jsonl", 60, *options, **environment) as started:
         yield started
 
 
@@ -50,7 +50,7 @@ async def http(address: str) -> AsyncIterator[aiohttp.ClientSession]:
 
 async def ask(client: AsyncOpenAI, **fields: Any) -> Any:
     options: dict[str, Any] = {"model": "tiny", "messages": QUESTION, "temperature": 0}
-    return await client.chat.completions.create(**options, **fields)
+    return await client.chat.completions.create(**options | fields)
 
 
 async def test_server_tools_run(client: AsyncOpenAI) -> None:
@@ -98,9 +98,12 @@ async def test_what_vllm_answers_stays_its_own(client: AsyncOpenAI) -> None:
 
 
 async def test_responses_are_ours(client: AsyncOpenAI) -> None:
-    made = await client.responses.create(model="tiny", input="Hello, who are you?")
-    again = await client.responses.retrieve(made.id)
-    assert again.output_text == made.output_text
+    for name in NAMES:
+        made = await client.responses.create(model=name, input="Hello, who are you?")
+        again = await client.responses.retrieve(made.id)
+        assert again.output_text == made.output_text
+    ran = await ask(client, model=NAMES[1], extra_body={"server_tools": ["calculator"]})
+    assert ran.model_extra["caesura"]["calls"][0]["content"] == "816"
 
 
 async def test_the_page_and_what_it_shows(http: aiohttp.ClientSession) -> None:

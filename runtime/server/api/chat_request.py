@@ -459,12 +459,13 @@ def adapter_of(asked: str, engine: Engine) -> str | None:
 
     Raises `ApiError` 404 for any other name.
     """
-    if asked == engine.model:
+    if asked in engine.names:
         return None
     if asked in engine.adapters:
         return asked
-    names = ", ".join(map(repr, (engine.model, *engine.adapters)))
-    verb = "are" if engine.adapters else "is"
+    served = (*engine.names, *engine.adapters)
+    names = ", ".join(map(repr, served))
+    verb = "are" if len(served) > 1 else "is"
     message = f"The model {asked!r} is not served here; {names} {verb}."
     raise ApiError(404, message, param="model", code="model_not_found")
 

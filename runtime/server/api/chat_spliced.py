@@ -66,9 +66,13 @@ class SplicedChat:
     """Lets vLLM answer chat completions, from the tokens of earlier answers where it can."""
 
     def __init__(
-        self, model: str, delegation: Delegation, splicing: ServerSplicing, metrics: Metrics
+        self,
+        names: Sequence[str],
+        delegation: Delegation,
+        splicing: ServerSplicing,
+        metrics: Metrics,
     ) -> None:
-        self._model = model
+        self._names = names
         self._delegation = delegation
         self._splicing = splicing
         self._metrics = metrics
@@ -109,7 +113,7 @@ class SplicedChat:
             return FollowUpReport("rendered", "parameter", field=shaping[0])
         if asked.continue_final_message or asked.add_generation_prompt is False:
             return FollowUpReport("rendered", "parameter", field="add_generation_prompt")
-        if asked.model != self._model:
+        if asked.model not in self._names:
             return FollowUpReport("rendered", "parameter", field="model")
         return _conversation(asked, given, sender)
 

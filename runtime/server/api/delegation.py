@@ -110,7 +110,7 @@ class Delegation:
         elif not _has_schema_beside_tools(given):
             return "vllm"
         named, engine = given.get("model"), self._engine
-        if self._parses_alone or not (named == engine.model or named in engine.adapters):
+        if self._parses_alone or not (named in engine.names or named in engine.adapters):
             return "vllm"
         manages = _manages_context(given)
         if self._keeps_budgets and _has_budget(given) and not manages:

@@ -387,7 +387,6 @@ class Messages:
                 answer.diagnosis = await state.diagnoses.compare(
                     state.engine,
                     sender.tenant,
-                    asked.model,
                     managed.plan,
                     asked.diagnostics.previous_message_id,
                 )
@@ -463,7 +462,7 @@ class Messages:
             if summary.text is not None:
                 plan = continued(plan, summary.text, asked.head)
             if answer.diagnosis is not None:
-                prompt = await prompt_of(state.engine, asked.model, plan)
+                prompt = await prompt_of(state.engine, plan)
                 answer.diagnosis = replace(answer.diagnosis, prompt=prompt)
         async with open_session(state, plan, answer) as session:
             decoding = stream_pieces(state, plan, session, answer, started, sender)

@@ -107,10 +107,10 @@ class Diagnoses:
         return self._kept.get((tenant, answer))
 
     async def compare(
-        self, engine: Engine, tenant: str, model: str, plan: Plan, answer: str | None
+        self, engine: Engine, tenant: str, plan: Plan, answer: str | None
     ) -> Diagnosis:
         """Return a request's prompt beside that of an earlier `answer` of the same tenant."""
-        prompt = await prompt_of(engine, model, plan)
+        prompt = await prompt_of(engine, plan)
         before = None if answer is None else self.of(tenant, answer)
         if before is None:
             return Diagnosis(self, tenant, prompt, answer is not None, None, None)
@@ -119,10 +119,11 @@ class Diagnoses:
         return Diagnosis(self, tenant, prompt, True, before, miss(before, prompt, begin))
 
 
-async def prompt_of(engine: Engine, model: str, plan: Plan) -> Prompt:
+async def prompt_of(engine: Engine, plan: Plan) -> Prompt:
     """Return what the prompt of a plan tells the model."""
     sizes = array("I", (len(repr(message)) for message in plan.messages))
     effort = plan.spec.template.get("reasoning_effort")
+    model = plan.spec.adapter or engine.model
     return Prompt(model, await _history(engine, plan), _system(plan.messages), sizes, effort)
 
 

@@ -149,7 +149,7 @@ class Responses:
 
     async def _compared(self, request: ResponseRequest, plan: Plan, tenant: str) -> Diagnosis:
         """Return a request's prompt beside that of the response which it names, if it does."""
-        about = (self._state.engine, tenant, request.model, plan, request.compared_with)
+        about = (self._state.engine, tenant, plan, request.compared_with)
         found = await self._state.diagnoses.compare(*about)
         miss = found.miss
         differs = () if miss is None or miss.place is None else plan.messages[miss.place :]

@@ -67,7 +67,7 @@ async def vllm_app(engine: VllmEngine) -> AsyncIterator[FastAPI]:
     llm = engine.llm
     args = server_args({**_parser_options(engine), **engine.server_options})
     args.model = llm.model_config.model
-    args.served_model_name = [engine.model]
+    args.served_model_name = list(engine.names)
     args.structured_outputs_config = copy(llm.vllm_config.structured_outputs_config)
     if reads_thinking(engine):
         args.structured_outputs_config.reasoning_parser = thinking_parser(engine.language.thinking)

@@ -93,7 +93,8 @@ class VllmEngine:
         quiet_parsers()
         self._process = EngineProcess(llm, start)
         self._started_in = os.getpid()
-        self._model = options.name
+        self.names = options.names
+        """The names under which the model is served."""
         self.calibration = self._first_calibration = calibration
         self.server_options = dict(server_options or {})
         self.tokenizer: Any = llm.get_tokenizer()
@@ -138,7 +139,7 @@ class VllmEngine:
     @property
     def model(self) -> str:
         """The name under which the model is served."""
-        return self._model
+        return self.names[0]
 
     @property
     def llm(self) -> AsyncLLM:
@@ -202,7 +203,7 @@ class VllmEngine:
             and spec.tool_choice == "auto"
             and not self.language.formats
         ):
-            raise UsageError(f"tools cannot run: {unknown_format(self._model)}")
+            raise UsageError(f"tools cannot run: {unknown_format(self.model)}")
         return VllmSession(self, self.completed(spec), log)
 
     def adapter(self, name: str | None) -> LoRARequest | None:

@@ -96,7 +96,7 @@ def start(options: EngineOptions, engine_args: Mapping[str, Any] | None = None) 
     try:
         # vLLM labels its metrics with the served name.
         ours = caesura_args(options.settings or {}, options.connector or {})
-        named = {"served_model_name": options.name}
+        named = {"served_model_name": list(options.names)}
         given = {**named, **ours, **(engine_args or {}), **parsed.engine}
         given = given if not is_cpu() else for_cpu(given)
         given["additional_config"] = {**ours["additional_config"], **given["additional_config"]}

@@ -178,8 +178,10 @@ def test_serve_hands_its_options_on(started: Started, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("secret weight=3\n")
     given += ["--fair", "tenant", "--api-key-file", str(keys), "--slo", "ttft=2,tpot=0.1"]
+    given += ["--served-model-name", "first", "--served-model-name", "second"]
     code, output = invoke("serve", *given, "--records", records)
     assert code == 0 and started.served
+    assert started.options.names == ("first", "second")
     assert started.options.settings == {
         "handling": "infercept",
         "pause_deadline": 30.0,

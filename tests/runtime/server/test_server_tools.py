@@ -281,3 +281,26 @@ async def test_an_adapter_answers_by_its_name_on_all_routes(serve_script, double
     status, body = await served.chat(model="medicine")
     assert (status, body["error"]["code"]) == (404, "model_not_found")
     assert "'tiny/scripted', 'law' are" in body["error"]["message"]
+
+
+async def test_a_model_of_several_names_answers_by_each(serve_script, double):
+    engine = ScriptedEngine(["Yes."] * 6, model="first", aliases=["second"])
+    served = await serve_script(engine, [double])
+    hello = [{"role": "user", "content": "Hello"}]
+    asked = {
+        "/v1/chat/completions": {"messages": hello, "server_tools": ["double"]},
+        "/v1/messages": {"messages": hello, "max_tokens": 9},
+        "/v1/responses": {"input": "Hello"},
+    }
+    for path, fields in asked.items():
+        for name in ("first", "second"):
+            async with served.http.post(path, json={"model": name, **fields}) as response:
+                answer = await response.json()
+                assert (response.status, answer["model"]) == (200, name)
+    assert [each.spec.adapter for each in engine.sessions] == [None] * 6
+    async with served.http.get("/v1/models") as response:
+        listed = (await response.json())["data"]
+    assert [(each["id"], each["parent"]) for each in listed] == [("first", None), ("second", None)]
+    status, body = await served.chat(model="third")
+    assert (status, body["error"]["code"]) == (404, "model_not_found")
+    assert "'first', 'second' are" in body["error"]["message"]
