@@ -40,7 +40,7 @@ def engine_with(
     config.get_diff_sampling_param = partial(ModelConfig.get_diff_sampling_param, config)
     vllm_config = SimpleNamespace(
         structured_outputs_config=SimpleNamespace(
-            reasoning_parser=reasoning_parser, disable_any_whitespace=False
+            reasoning_parser=reasoning_parser, backend="auto", disable_any_whitespace=False
         )
     )
     llm: Any = SimpleNamespace(

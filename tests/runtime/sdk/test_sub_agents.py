@@ -51,7 +51,7 @@ async def test_an_agent_that_a_tool_runs_works_for_the_tools_session() -> None:
         """Ask another agent."""
         return (await inner.run("Is it?")).text
 
-    script = [call("ask"), say("It is.")]
+    script: list[Item] = [call("ask"), say("It is.")]
     outer = ScriptedEngine(script)
     async with Agent(outer, [ask]).session() as session:
         answer = await session.run("Go.")
