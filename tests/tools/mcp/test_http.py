@@ -92,6 +92,8 @@ class Misbehaving:
         self.cursors: list[str] | None = None
         """The cursors behind the pages of the list of tools; the last one comes again and again."""
         self.listings = 0
+        self.schema: dict[str, object] = {"type": "object"}
+        """The schema of each tool's arguments."""
         self.ran: list[str] = []
 
     def forget(self, status: int, body: str) -> None:
@@ -129,7 +131,7 @@ class Misbehaving:
                 response.headers["Mcp-Session-Id"] = session
                 return response
             case "tools/list":
-                tools = [{"name": name, "inputSchema": {"type": "object"}} for name in self.NAMES]
+                tools = [{"name": name, "inputSchema": self.schema} for name in self.NAMES]
                 listed: dict[str, object] = {"tools": tools}
                 if self.cursors:
                     listed["nextCursor"] = self.cursors[min(self.listings, len(self.cursors) - 1)]
@@ -319,6 +321,18 @@ async def test_a_list_ends_with_an_empty_or_repeated_cursor(misbehaving, cursors
     async with MCPServer("web", url=url) as server:
         assert [tool.name for tool in server.tools] == list(Misbehaving.NAMES)
     assert told.listings == listings
+
+
+async def test_a_reference_that_leads_nowhere_is_left_to_the_server(misbehaving, caplog):
+    url, told = misbehaving
+    lost = {"$ref": "#/$defs/Lost"}
+    told.schema = {"type": "object", "properties": {"n": {"type": "integer"}, "f": lost}}
+    async with MCPServer("web", url=url) as server:
+        call = Caller(server)
+        assert (await call("fine", f={"any": "thing"}, n=1)).content == "fine"
+        assert "'one' is not of type 'integer'" in (await call("fine", f="raw", n="one")).content
+    assert told.ran == ["fine"]
+    assert "'fine': its schema lacks #/$defs/Lost" in caplog.text
 
 
 async def test_one_that_never_answers(misbehaving):
