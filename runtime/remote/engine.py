@@ -4,7 +4,7 @@ import math
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from caesura.intercept.calls.events import Event, TurnEnded
 from caesura.runtime.engine import NoBackend
@@ -20,7 +20,7 @@ from caesura.scheduler.revival import Revival
 from caesura.scheduler.session_log import SessionLog
 
 OWNER = "caesura"
-"""The owner of the models that `caesura serve` lists."""
+"""The owner of a model as `caesura serve` tells it."""
 UNKNOWN_WINDOW = 32768
 """The context window of a model whose server tells none. The server refuses what is too long."""
 BYTES_PER_TOKEN = 3
@@ -158,7 +158,18 @@ class RemoteEngine:
         about = listed[names.index(self._model)]
         self._window = _window(about) or UNKNOWN_WINDOW
         self._names = names
-        self._is_ours = about.get("owned_by") == OWNER
+        self._is_ours = await self._is_served_by_ours(self._model)
+
+    async def _is_served_by_ours(self, model: str) -> bool:
+        """Return whether `caesura serve` tells of the model; vLLM's part of it tells the list."""
+        connection = Connection(self._server)
+        try:
+            about = await connection.ask("GET", f"{self.url}/models/{quote(model)}")
+        except Refused:
+            return False
+        finally:
+            await connection.close()
+        return about.get("owned_by") == OWNER
 
     def open(self, spec: SessionSpec, log: SessionLog | None = None) -> "RemoteSession":
         """Return a new session. Raises `UsageError` for a log, which only an engine here keeps."""

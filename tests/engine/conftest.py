@@ -9,6 +9,7 @@ import pytest
 from caesura import RemoteEngine
 from caesura.runtime.launch import start_engine
 from caesura.runtime.server import create_app
+from caesura.runtime.server.app import ServerParts
 from caesura.runtime.server.listen import listening
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.tools.registry import Registry
@@ -25,8 +26,10 @@ async def engine() -> AsyncIterator[VllmEngine]:
 @pytest.fixture
 async def remote(engine: VllmEngine) -> AsyncIterator[RemoteEngine]:
     """The same engine behind an address, as `caesura serve` has it."""
-    async with listening(create_app(engine, Registry(())), shutdown_timeout=0.1) as port:
-        yield RemoteEngine(f"http://127.0.0.1:{port}")
+    async with engine.backend.server() as behind:
+        app = create_app(engine, Registry(()), parts=ServerParts(vllm=behind))
+        async with listening(app, shutdown_timeout=0.1) as port:
+            yield RemoteEngine(f"http://127.0.0.1:{port}")
 
 
 @pytest.fixture

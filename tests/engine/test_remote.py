@@ -1,6 +1,7 @@
 """Agents on a server elsewhere: they compute and are told what they are with an engine here."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from caesura.runtime.events import RunEnded, ToolReturned
 from caesura.runtime.launch import CPU_BLOCK_SIZE
 from caesura.scheduler.messages import CallRule
 from caesura.scheduler.vllm.client.engine import VllmEngine
+from tests.engine.stock_server import vllm_server
 
 pytestmark = pytest.mark.engine
 
@@ -52,6 +54,8 @@ async def test_what_is_new_alone_is_computed(
 async def test_an_agent_says_the_same_here_and_there(
     engine: VllmEngine, remote: RemoteEngine, settled: Any
 ) -> None:
+    await remote.contact()
+    assert remote.is_caesura
     said = []
     for on in (engine, remote):
         agent = Agent(on, [calculator], sampling=Sampling(temperature=0, max_tokens=60))
@@ -80,3 +84,18 @@ async def test_threads_and_loops_share_a_remote_engine(remote: RemoteEngine, set
     sync = await asyncio.to_thread(agent.run_sync, "What is 2 + 2?")
     assert texts == [here.text] * 6
     assert sync.text == here.text
+
+
+@pytest.mark.slow
+async def test_an_agent_uses_vllms_own_server(tmp_path: Path) -> None:
+    async with vllm_server(tmp_path / "records.jsonl", retention=60) as address:
+        settings = Sampling(temperature=0, max_tokens=60)
+        async with Agent(address, [calculator], sampling=settings) as agent:
+            answer = await agent.run("What is 2 * 7?")
+        engine = RemoteEngine(address)
+        await engine.contact()
+    assert engine.is_caesura is False
+    assert engine.context_tokens == 2048
+    assert [result.content for _, result in answer.calls] == ["14"]
+    assert "14" in answer.text
+    assert answer.usage.cached_tokens > 0

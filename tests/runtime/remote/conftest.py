@@ -37,7 +37,7 @@ class Line:
             return web.json_response({"object": "list", "data": [{"id": MODEL}]})
         if request.path != "/v1/chat/completions" and self._kind == "another":
             return web.json_response({"detail": "Not Found"}, status=404)
-        if request.path != "/v1/models" and self.refusals:
+        if not request.path.startswith("/v1/models") and self.refusals:
             status, headers = self.refusals.pop(0)
             return web.json_response({"error": {"message": "busy"}}, status=status, headers=headers)
         sent = self._http.request(
@@ -49,6 +49,8 @@ class Line:
             },
         )
         async with sent as got:
+            if request.path == "/v1/models":  # in `caesura serve` the list is vLLM's
+                return web.Response(body=(await got.read()).replace(b'"caesura"', b'"vllm"'))
             streams = got.content_type == "text/event-stream"
             cut = self.cuts.pop(0) if streams and self.cuts else None
             made = web.StreamResponse(status=got.status, headers={"Content-Type": got.content_type})
