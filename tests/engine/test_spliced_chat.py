@@ -279,9 +279,10 @@ async def test_one_call_alone_is_spliced_where_it_is_all(client: Client, single:
 
 
 async def test_an_answer_that_a_stop_text_ended_is_not_remembered(client: Client) -> None:
-    first = await client.chat({"role": "user", "content": "Hello, who are you?"}, stop=["e"])
+    asked_nowhere_else = {"role": "user", "content": "Hello, who are you, if not the end?"}
+    first = await client.chat(asked_nowhere_else, stop=["e"])
     message = echoed(first.choices[0].message)
-    await client.chat({"role": "user", "content": "Hello, who are you?"}, message, NEXT)
+    await client.chat(asked_nowhere_else, message, NEXT)
     assert await client.follow_ups() == {"unknown": 1}
 
 
