@@ -131,10 +131,8 @@ class RemoteEngine:
             tools = "".join(map(str, spec.tools))
             return self.count_tokens(tools + "".join(map(str, messages)))
         body = responses.body_of(spec, Sampling(), self.model, messages, None)
-        asked: dict[str, Any] = {
-            name: body[name] for name in ("model", "input", "tools") if name in body
-        }
-        found = await self._asked("POST", f"{self.url}/responses/input_tokens", asked)
+        asked = {name: body[name] for name in ("model", "input", "tools") if name in body}
+        found = await self._asked("POST", f"{self.url}/responses/input_tokens", body=asked)
         return int(found["input_tokens"])
 
     async def contact(self) -> None:
@@ -162,13 +160,10 @@ class RemoteEngine:
 
     async def _is_served_by_ours(self, model: str) -> bool:
         """Return whether `caesura serve` tells of the model; vLLM's part of it tells the list."""
-        connection = Connection(self._server)
         try:
-            about = await connection.ask("GET", f"{self.url}/models/{quote(model)}")
+            about = await self._answered("GET", f"{self.url}/models/{quote(model)}")
         except Refused:
             return False
-        finally:
-            await connection.close()
         return about.get("owned_by") == OWNER
 
     def open(self, spec: SessionSpec, log: SessionLog | None = None) -> "RemoteSession":
@@ -219,18 +214,24 @@ class RemoteEngine:
         """It has none here: its operator sees it at the server."""
         return NoBackend(self.model, type(self).__name__)
 
-    async def _asked(
+    async def _asked(self, method: str, url: str, **more: Any) -> dict[str, Any]:
+        """Return a server's answer; raise the error of ours that its refusal means."""
+        try:
+            return await self._answered(method, url, **more)
+        except Refused as refused:
+            raise error_of(refused, self._server) from None
+
+    async def _answered(
         self,
         method: str,
         url: str,
-        body: dict[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
+        """Return a server's answer, over a connection of its own. Raises `Refused`."""
         connection = Connection(self._server, headers)
         try:
             return await connection.ask(method, url, body)
-        except Refused as refused:
-            raise error_of(refused, self._server) from None
         finally:
             await connection.close()
 

@@ -47,11 +47,6 @@ class Server:
     api_key: str | None = None
     patience: float = 60.0
 
-    @property
-    def root(self) -> str:
-        """The address without `/v1`, where a server has its health."""
-        return self.url.removesuffix("/v1")
-
 
 class Broken(Exception):
     """The connection was lost before the stream was complete."""

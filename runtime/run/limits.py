@@ -21,7 +21,8 @@ class Limits:
     """Bounds on one run; None means no bound.
 
     `max_turns` counts turns of decoding: the first one, and one for every resume after calls.
-    `max_tokens` counts completion tokens over the run. `max_seconds` is wall time with tools.
+    `max_tokens` counts completion tokens over the run, with those of the agents that its tools
+    run. `max_seconds` is wall time with tools.
 
     A run that needs more than a bound raises `LimitReached`. If `max_tokens` cuts the text, the
     run ends without an error and with reason `length`, as at `Sampling.max_tokens`.

@@ -71,8 +71,7 @@ async def test_a_server_that_stays_busy_is_told(remote: Remote) -> None:
 
 
 async def test_a_server_that_is_not_there_is_named() -> None:
-    agent = Agent("http://127.0.0.1:9/v1", model="tiny")
-    agent._model._server = type(agent._model._server)(agent._model.url, None, 0.1)
+    agent = Agent(RemoteEngine("http://127.0.0.1:9/v1", "tiny", patience=0.1))
     with pytest.raises(EngineFailed, match=r"http://127.0.0.1:9/v1 cannot be reached"):
         await agent.run("Hello.")
 
@@ -84,7 +83,7 @@ async def test_a_model_that_is_not_there_is_named(remote: Remote) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ours"])
-async def test_a_wrong_key_is_told(remote: Remote, tmp_path: Any) -> None:
+async def test_a_wrong_key_is_told(remote: Remote) -> None:
     engine, _, line = await remote([])
     line.refusals = [(401, {})]
     with pytest.raises(UsageError, match="it wants an api_key: busy"):
