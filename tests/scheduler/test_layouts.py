@@ -30,7 +30,7 @@ def make_world(
         layout=layout,
         prefix_caching=cached,
         asynchronous=asynchronous,
-        blocks=room(layout, blocks, cached, options.get("drafts", 0)),
+        blocks=room(layout, blocks, cached, options.get("drafts", 0), int(asynchronous)),
         **options,
     )
     return World(scheduler, int(asynchronous))

@@ -34,7 +34,7 @@ def make_world(
         layout=layout,
         prefix_caching=cached,
         asynchronous=asynchronous,
-        blocks=room(layout, blocks, cached, given.get("drafts", 0)),
+        blocks=room(layout, blocks, cached, given.get("drafts", 0), int(asynchronous)),
         **given,
     )
     return World(scheduler, int(asynchronous))

@@ -42,7 +42,8 @@ SHAPE: dict[str, Any] = {
 
 
 def make_world(layout: str, cached: bool, asynchronous: bool, **options: Any) -> World:
-    blocks = room(layout, options.pop("blocks", 100), cached, options.get("drafts", 0))
+    drafts, ahead = options.get("drafts", 0), int(asynchronous)
+    blocks = room(layout, options.pop("blocks", 100), cached, drafts, ahead)
     given: dict[str, Any] = {"layout": layout, "prefix_caching": cached}
     given |= {"blocks": blocks, "asynchronous": asynchronous, **options}
     return World(make_scheduler(**given), int(asynchronous))
