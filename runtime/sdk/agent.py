@@ -3,7 +3,6 @@
 Its tools are functions, built-in tools, and sources that start on demand.
 """
 
-import asyncio
 import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
@@ -16,21 +15,19 @@ from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
 from caesura.runtime.events import CallFinished, OutputWritten, RunEnded, RunEvent, T
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.run.limits import Limits, configured_limits
+from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.media import MediaFetcher
+from caesura.runtime.sdk.agent_tools import AgentTools, OwnTool, listed
 from caesura.runtime.sdk.engines import BACKGROUND, ENGINES
 from caesura.runtime.sdk.session import Answer, Prompt, Session, SessionSettings
 from caesura.runtime.tracing.setup import tracing_of
 from caesura.scheduler.messages import Message, Sampling
-from caesura.tools import Registry, Tool, tool
+from caesura.tools import Registry, Tool
 from caesura.tools.closing import AsyncClosing
 from caesura.tools.config.caesura_toml import Config
-from caesura.tools.config.toolset import BUILTINS
 from caesura.tools.context import current
 from caesura.tools.people import Callback, Pending, People, people_of
 from caesura.tools.people.asking import ApprovedCall
-from caesura.tools.services import SetupError
-from caesura.tools.source import ToolSource
 from caesura.tools.tool import ToolOptions
 
 if TYPE_CHECKING:
@@ -40,7 +37,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 DEFAULT_SAMPLING = Sampling()
 Model = str | os.PathLike[str] | Engine | None
-AnyTool = Union[Tool, ToolSource, Callable[..., Any], str, "Agent[Any]"]
+AnyTool = Union[OwnTool, "Agent[Any]"]
 """An item of an agent's list of tools."""
 
 
@@ -179,7 +176,8 @@ class Agent(AsyncClosing, Generic[T]):
         form = _form_of(output, output_retries, sampling)
         self._model = _model_of(engine, model, api_key)
         spans = tracing_of(tracing, recorder)
-        self._tools = AgentTools(tools, config)
+        own = [each.as_tool() if isinstance(each, Agent) else each for each in listed(tools)]
+        self._tools = AgentTools(None if tools is None else own, config)
         services = self._tools.toolset.services
         people = people_of(services)
         people.on_question = on_question or _tell_question
@@ -442,104 +440,3 @@ async def _tell_question(item: Pending) -> None:
         item.tool,
         item.id,
     )
-
-
-class AgentTools:
-    """The tools of one agent, and their shared services.
-
-    If `given` is None, the agent has all tools of `config`. Raises `UsageError` for an unknown
-    name and for a tool that cannot be set up. Raises TypeError or ValueError for an item that
-    cannot become a tool.
-    """
-
-    def __init__(self, given: Iterable[AnyTool] | None, config: Config | Path | str | None) -> None:
-        self._own: list[Tool] = []
-        self._sources: list[ToolSource] = []
-        self._starting: asyncio.Task[Registry] | None = None
-        try:
-            read = Config.load(Path(config)) if isinstance(config, str | Path) else config
-            self.toolset = (read or Config()).toolset()
-            if given is None and read is not None:
-                self._own += self.toolset.built_ins()
-                self._sources += self.toolset.sources
-            for each in _listed(given):
-                self._add(each)
-        except SetupError as error:
-            raise UsageError(str(error)) from None
-        self.limits = Limits() if read is None else configured_limits(read.limits)
-        self.registry = self.toolset.registry
-        """The current tools, including those of the sources that have started."""
-        self.registry.hold(map(self.toolset.ready, self._own))
-
-    def selection(self) -> Registry:
-        """Return a session's registry with the current tools; `fill` completes it."""
-        return Registry(self.registry, shared=self.registry)
-
-    async def fill(self, selection: Registry) -> None:
-        """Start the sources once, and add the current tools to the selection.
-
-        Raises `UsageError` if a required source fails to start.
-        """
-        if not self._sources:
-            return
-        if self._starting is None or _is_lost(self._starting):
-            self._starting = asyncio.create_task(self.toolset.hold(self._own, self._sources))
-        try:
-            # Shielded: several sessions may wait for the same start.
-            selection.hold(await asyncio.shield(self._starting))
-        except SetupError as error:
-            raise UsageError(str(error)) from None
-
-    async def aclose(self) -> None:
-        """Close the tools and stop the sources. The sources start again at the next run."""
-        starting, self._starting = self._starting, None
-        if starting is not None and not (starting.done() or starting.get_loop().is_closed()):
-            starting.cancel()
-            await asyncio.wait([starting])
-        await self.toolset.aclose()
-
-    def _add(self, given: AnyTool) -> None:
-        if isinstance(given, Agent):
-            self._own.append(given.as_tool())
-        elif isinstance(given, str):
-            self._add_named(given)
-        elif isinstance(given, ToolSource):
-            self._sources.append(given)
-        elif isinstance(given, Tool) or callable(given):
-            made = given if isinstance(given, Tool) else tool(given)
-            if not made.description:
-                LOG.warning("the tool %s has no description, by which a model chooses", made.name)
-            self._own.append(made)
-        else:
-            raise UsageError(
-                f"{given!r} is no tool: give typed functions, Tools, agents, sources of tools, or"
-                " names"
-            )
-
-    def _add_named(self, name: str) -> None:
-        servers = {source.name: source for source in self.toolset.sources}
-        if name in BUILTINS:
-            self._own.append(self.toolset.make(name))
-        elif name in servers:
-            self._sources.append(servers[name])
-        else:
-            known = ", ".join((*BUILTINS, *servers))
-            raise UsageError(f"unknown built-in tool {name!r}; choose from: {known}")
-
-
-def _listed(given: Iterable[AnyTool] | None) -> Iterable[AnyTool]:
-    """Return the given tools. Raises `UsageError` for one tool that is no list."""
-    if given is None:
-        return ()
-    if isinstance(given, str | Tool | ToolSource) or not isinstance(given, Iterable):
-        name = given if isinstance(given, str) else getattr(given, "name", None)
-        name = repr(given) if isinstance(given, str) else name or getattr(given, "__name__", "...")
-        raise UsageError(f"tools is a list, got {type(given).__name__}: write tools=[{name}]")
-    return given
-
-
-def _is_lost(starting: asyncio.Task[Registry]) -> bool:
-    """Return whether a start failed, or its event loop is closed."""
-    if starting.get_loop().is_closed():
-        return True
-    return starting.done() and (starting.cancelled() or starting.exception() is not None)
