@@ -20,6 +20,7 @@ from caesura.intercept.calls.events import (
     TurnEnded,
 )
 from caesura.tools.dispatcher import ToolCall, ToolResult
+from caesura.tools.run_view import Usage
 
 __all__ = [
     "ArgumentsDelta",
@@ -38,34 +39,6 @@ __all__ = [
     "TurnEnded",
     "Usage",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Token and call totals over a run or a session.
-
-    `prompt_tokens` counts the tokens that the caller and the tools appended, `completion_tokens`
-    the decoded ones, of which `reasoning_tokens` were thought. `cached_tokens` counts the context
-    tokens that needed no computation when a turn began, summed over turns.
-    """
-
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cached_tokens: int = 0
-    turns: int = 0
-    calls: int = 0
-    reasoning_tokens: int = 0
-
-    def __add__(self, other: "Usage") -> "Usage":
-        """Return the sum of two usages, field by field."""
-        return Usage(
-            self.prompt_tokens + other.prompt_tokens,
-            self.completion_tokens + other.completion_tokens,
-            self.cached_tokens + other.cached_tokens,
-            self.turns + other.turns,
-            self.calls + other.calls,
-            self.reasoning_tokens + other.reasoning_tokens,
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from caesura.tools.errors import (
 from caesura.tools.limits import Breaker, Resting
 from caesura.tools.registry import Registry
 from caesura.tools.result import ErrorKind, Output, ToolCall, error_text, text_of
+from caesura.tools.run_view import handing
 from caesura.tools.tool import Tool
 
 LOG = logging.getLogger(__name__)
@@ -182,7 +183,8 @@ class Runner:
 
         async def work() -> Any:
             enter(context)  # in the tool's own task, and so for the tool alone
-            return await tool.call(**kwargs)
+            with handing(context.view()):
+                return await tool.call(**kwargs)
 
         return await run_bounded(work, tool.timeout_seconds, self._grace_seconds, given_up, runs_in)
 

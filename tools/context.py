@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast
 
 from caesura.tools.result import ResultLimits, ToolCall, ToolResult
+from caesura.tools.run_view import NO_FACTS, RunFacts
+from caesura.tools.run_view import Context as RunView
 from caesura.tools.tool import Tool
 
 T = TypeVar("T")
@@ -208,6 +210,8 @@ class ToolRun:
     """Knows the results of calls that were made before."""
     budget: TokenBudget | None = None
     """What is left of the run's tokens."""
+    facts: RunFacts = NO_FACTS
+    """The run's dependencies, and what it has done so far."""
 
 
 async def _nothing() -> None:
@@ -247,6 +251,16 @@ class CallContext:
     def headers(self) -> Mapping[str, str]:
         """HTTP headers for requests that the tool sends: the W3C trace context, or none."""
         return {} if self.watch is None else self.watch.headers
+
+    def view(self) -> RunView[Any]:
+        """Return what the tool's function gets if it has a parameter for it."""
+        return RunView(
+            self.run.facts.deps,
+            session=self.scope.session_id,
+            call=self.call,
+            facts=self.run.facts,
+            report=self.report,
+        )
 
     def mark(self, name: str, **facts: Fact) -> None:
         """Record an event in the call's trace, if the call is traced."""

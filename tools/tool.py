@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, Unpack, cast, overload
 
+from caesura.tools.run_view import Context, handed
 from caesura.tools.schema.arguments import arguments_object
 from caesura.tools.schema.signature import Validator, name_of, signature_of
 
@@ -60,6 +61,8 @@ class Tool:
     """The Python function that the tool was made from, if any."""
     validate: Validator | None = field(default=None, repr=False)
     """Checks a call's arguments; None: they are checked against `parameters`."""
+    contexts: tuple[Any, ...] = field(default=(), repr=False)
+    """The annotations of the function's parameters that take a `Context`, if it has any."""
 
     def __post_init__(self) -> None:
         """Check the fields; keep a private copy of the schema."""
@@ -146,7 +149,8 @@ def tool(
     """Make a tool of a typed Python function: `@tool`, or `@tool(timeout_seconds=5)`.
 
     A `functools.partial` of one is a tool without the parameters that it binds, and an object with
-    a typed `__call__` is a tool with the name of its class.
+    a typed `__call__` is a tool with the name of its class. A parameter of type `Context` gets the
+    run that the call serves, and the model does not see it.
 
     The options are the fields of Tool (see ToolOptions). The name is the function's; the
     description is the docstring's first paragraph. A function that is not async runs in a thread
@@ -158,14 +162,16 @@ def tool(
     """
 
     def make(function: Callable[..., Any]) -> Tool:
-        signature = signature_of(function)
+        signature = signature_of(function, Context)
+        call = _as_async(function)
         return Tool(
             name=name_of(function) if name is None else name,
             description=signature.description if description is None else description,
             parameters=signature.parameters,
-            call=_as_async(function),
+            call=_with_context(call, tuple(signature.given)) if signature.given else call,
             function=function,
             validate=signature.validate,
+            contexts=tuple(signature.given.values()),
             **options,
         )
 
@@ -190,6 +196,17 @@ def _check(tool: Tool) -> None:
         number = getattr(tool, name)
         if number is not None and number < 1:
             raise ValueError(f"tool {tool.name!r}: {name} must be >= 1 or None, got {number}")
+
+
+def _with_context(
+    call: Callable[..., Awaitable[Any]], names: tuple[str, ...]
+) -> Callable[..., Awaitable[Any]]:
+    """Return an async callable whose parameters of these names get the context of the call."""
+
+    async def made(**kwargs: Any) -> Any:
+        return await call(**kwargs, **dict.fromkeys(names, handed()))
+
+    return made
 
 
 def _as_async(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:

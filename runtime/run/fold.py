@@ -233,6 +233,10 @@ class Transcript(RunFold[Never]):
         else:
             self._messages.append(message)
 
+    def lead(self, message: Message) -> None:
+        """Put a message in front of all others."""
+        self._messages.insert(0, message)
+
     def _on_text(self, event: TextDelta) -> None:
         self._text.append(event.text)
         self._decoding = True

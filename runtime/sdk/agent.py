@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, Union, Unpack, cast, overload
 
+from typing_extensions import TypeVar
+
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
 from caesura.runtime.events import CallFinished, OutputWritten, RunEnded, RunEvent, T
@@ -19,13 +21,14 @@ from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.sdk.agent_tools import AgentTools, OwnTool, listed
 from caesura.runtime.sdk.engines import BACKGROUND, ENGINES
+from caesura.runtime.sdk.instructions import AnyInstructions, Instructions, check_deps
 from caesura.runtime.sdk.session import Answer, Prompt, Session, SessionSettings
 from caesura.runtime.tracing.setup import tracing_of
 from caesura.scheduler.messages import Message, Sampling
 from caesura.tools import Registry, Tool
 from caesura.tools.closing import AsyncClosing
 from caesura.tools.config.caesura_toml import Config
-from caesura.tools.context import current
+from caesura.tools.context import calling, current
 from caesura.tools.people import Callback, Pending, People, people_of
 from caesura.tools.people.asking import ApprovedCall
 from caesura.tools.tool import ToolOptions
@@ -36,8 +39,10 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 DEFAULT_SAMPLING = Sampling()
+D = TypeVar("D", contravariant=True, default=Any)
+"""The type of the dependencies that an agent's runs are given."""
 Model = str | os.PathLike[str] | Engine | None
-AnyTool = Union[OwnTool, "Agent[Any]"]
+AnyTool = Union[OwnTool, "Agent[Any, Any]"]
 """An item of an agent's list of tools."""
 
 
@@ -59,7 +64,7 @@ class AgentOptions(TypedDict, total=False):
     api_key: str | None
     output_retries: int
     config: Config | Path | str | None
-    instructions: str | None
+    instructions: AnyInstructions[Any] | None
     name: str | None
     sampling: Sampling
     limits: Limits | None
@@ -69,7 +74,7 @@ class AgentOptions(TypedDict, total=False):
     recorder: Recorder | None
 
 
-class Agent(AsyncClosing, Generic[T]):
+class Agent(AsyncClosing, Generic[T, D]):
     """A model with tools.
 
         agent = Agent(tools=["calculator", my_function], instructions="Answer in one sentence.")
@@ -91,8 +96,9 @@ class Agent(AsyncClosing, Generic[T]):
     run. A session has the tools that exist when it begins. `config` is a configuration or its
     file, and configures built-in tools. Without `tools`, the agent has all tools of the
     configuration.
-    `instructions` become the system message. `limits` bound each run; by default they are the
-    configuration's, else `Limits()`.
+    `instructions` become the system message. A function of instructions, which may be async and may
+    take a `Context`, is asked once before a session's first turn. `limits` bound each run; by
+    default they are the configuration's, else `Limits()`.
 
     `output` is what an answer must be: a type that pydantic takes, such as a model, a dataclass, a
     TypedDict, a union, a list or a Literal, or a typed function. The engine's grammar enforces its
@@ -120,7 +126,7 @@ class Agent(AsyncClosing, Generic[T]):
 
     @overload
     def __init__(
-        self: "Agent[str]",
+        self: "Agent[str, D]",
         engine: Model = None,
         /,
         tools: Iterable[AnyTool] | None = None,
@@ -142,7 +148,7 @@ class Agent(AsyncClosing, Generic[T]):
 
     @overload
     def __init__(
-        self: "Agent[Any]",
+        self: "Agent[Any, D]",
         engine: Model = None,
         /,
         tools: Iterable[AnyTool] | None = None,
@@ -162,7 +168,7 @@ class Agent(AsyncClosing, Generic[T]):
         output: Any = None,
         output_retries: int = 2,
         config: Config | Path | str | None = None,
-        instructions: str | None = None,
+        instructions: AnyInstructions[Any] | None = None,
         name: str | None = None,
         sampling: Sampling = DEFAULT_SAMPLING,
         limits: Limits | None = None,
@@ -183,12 +189,9 @@ class Agent(AsyncClosing, Generic[T]):
         people.on_question = on_question or _tell_question
         people.on_approval = on_approval or _tell_approval
         self._decides = on_approval is not None
-        self._told = instructions
-        """The instructions as they were given."""
+        self._instructions = Instructions(instructions, None if form is None else form.instructions)
         if form is not None:
-            instructions = "\n\n".join(filter(None, (instructions, form.instructions)))
             sampling = replace(sampling, text=form.text)
-        self._instructions = instructions
         self._settings = SessionSettings(
             sampling=sampling,
             limits=self._tools.limits if limits is None else limits,
@@ -204,36 +207,41 @@ class Agent(AsyncClosing, Generic[T]):
         """The agent's own tools in the order given, then those of sources that have started."""
         return tuple(self._tools.registry)
 
-    async def run(self, prompt: Prompt) -> Answer[T]:
+    async def run(self, prompt: Prompt, *, deps: D | None = None) -> Answer[T]:
         """Return the answer to a prompt, without any history.
 
-        A prompt is a text, or parts in OpenAI's form, such as a text and pictures.
+        A prompt is a text, or parts in OpenAI's form, such as a text and pictures. `deps` are the
+        dependencies that `Context.deps` gives to tools and to functions of instructions. Within a
+        tool they are those of the run that calls it by default.
 
         Raises `LimitReached`, `ContextOverflow` and `EngineFailed`, and `InvalidOutput` if no
         answer fits the output type. Raises `UsageError` for a tool that needs approval where there
-        is no `on_approval`. A failing tool raises nothing: its error goes to the model.
+        is no `on_approval`, and for `deps` of a wrong type. A failing tool raises nothing: its
+        error goes to the model.
         """
-        async with self._session(decides=self._decides) as session:
+        async with self._session(deps=deps, decides=self._decides) as session:
             return await session.run(prompt)
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[RunEvent | OutputWritten[T], None]:
+    async def stream(
+        self, prompt: Prompt, *, deps: D | None = None
+    ) -> AsyncGenerator[RunEvent | OutputWritten[T], None]:
         """Send a prompt without any history and yield the run's events; `RunEnded` comes last.
 
         To leave the loop early, wrap the call in `contextlib.aclosing`, which cancels the run at
         once. Raises the errors of `run`.
         """
-        session = self._session(decides=self._decides)
+        session = self._session(deps=deps, decides=self._decides)
         async with session, aclosing(session.stream(prompt)) as events:
             async for event in events:
                 yield event
 
-    def run_sync(self, prompt: Prompt) -> Answer[T]:
+    def run_sync(self, prompt: Prompt, *, deps: D | None = None) -> Answer[T]:
         """Return the answer as `run` does, for code without an event loop.
 
         The engine keeps running between calls. Raises `UsageError` inside a running event loop,
         and the errors of `run`.
         """
-        return BACKGROUND.run(lambda: self.run(prompt), "await agent.run(...)")
+        return BACKGROUND.run(lambda: self.run(prompt, deps=deps), "await agent.run(...)")
 
     def session(
         self,
@@ -241,6 +249,7 @@ class Agent(AsyncClosing, Generic[T]):
         *,
         user: str | None = None,
         parent: Session[Any] | str | None = None,
+        deps: D | None = None,
     ) -> Session[T]:
         """Return a new conversation, to be used in `async with`.
 
@@ -249,22 +258,28 @@ class Agent(AsyncClosing, Generic[T]):
         that sends prompts. An approval that outlives this process counts only for the same user.
         `parent` is the session, or its id, that starts this one as a sub-agent. The engine then
         serves this session at its parent's place in the queue. Within a tool, the parent is the
-        session that calls the tool by default.
+        session that calls the tool by default. `deps` are those of all its runs, see `run`.
         """
-        return self._session(messages, user, parent)
+        return self._session(messages, user, parent, deps)
 
     def _session(
         self,
         messages: Sequence[Message] = (),
         user: str | None = None,
         parent: Session[Any] | str | None = None,
+        deps: Any = None,
         decides: bool = True,
     ) -> Session[T]:
         """Return a session; without `decides`, nobody can approve the calls of its tools."""
-        history = list(messages)
-        if self._instructions is not None and (not history or history[0]["role"] != "system"):
-            history.insert(0, {"role": "system", "content": self._instructions})
+        caller = calling()
+        if deps is None and caller is not None:
+            deps = caller.run.facts.deps
         registry = self._tools.selection()
+        wanted = [(tool.name, each) for tool in registry for each in tool.contexts]
+        wanted += [
+            ("the function of the instructions", each) for each in self._instructions.contexts
+        ]
+        check_deps(deps, wanted)
         filled = False
 
         async def engine() -> Engine:
@@ -280,10 +295,12 @@ class Agent(AsyncClosing, Generic[T]):
             engine,
             registry,
             self._settings,
-            messages=history,
+            messages=messages,
             name=self.name,
             user=user,
             parent=parent.id if isinstance(parent, Session) else parent or "",
+            deps=deps,
+            instructions=self._instructions,
         )
 
     def as_tool(
@@ -302,7 +319,7 @@ class Agent(AsyncClosing, Generic[T]):
 
         Raises `UsageError` without a name or a description.
         """
-        name, description = name or self.name, description or self._told
+        name, description = name or self.name, description or self._instructions.text
         if not name or not description:
             raise UsageError(
                 f"{self!r} has no {'instructions' if name else 'name'}, which another agent needs"

@@ -11,7 +11,7 @@ from caesura.runtime.engine import Engine, EngineSession
 from caesura.runtime.errors import EngineFailed, InvalidOutput, UsageError
 from caesura.runtime.events import OutputRefused, OutputWritten, RunEnded, RunEvent, T, Usage
 from caesura.runtime.run.context import Plan, RunContext, pauses_of
-from caesura.runtime.run.fold import RunFold, Transcript, asker_of, digest
+from caesura.runtime.run.fold import RunFold, Transcript, UsageCount, asker_of, digest
 from caesura.runtime.run.limits import Budget, Limits, bounded
 from caesura.runtime.run.loop import traced
 from caesura.runtime.run.media import (
@@ -22,6 +22,7 @@ from caesura.runtime.run.media import (
     content_of,
     count_pictures,
 )
+from caesura.runtime.sdk.instructions import Instructions
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.programs import Origin
 from caesura.tools.closing import AsyncClosing
@@ -29,12 +30,14 @@ from caesura.tools.context import ToolRun, calling
 from caesura.tools.dispatcher import Dispatcher, ToolCall, ToolResult
 from caesura.tools.people import Pending, People, PeopleError
 from caesura.tools.registry import Registry
+from caesura.tools.run_view import Context, RunFacts, handing
 
 if TYPE_CHECKING:
     from caesura.runtime.sdk.output import OutputForm
     from caesura.runtime.tracing.tracing import Tracing
 
 
+NO_INSTRUCTIONS = Instructions(None)
 Prompt = str | Sequence[Mapping[str, Any]]
 """A text, or parts of a message's content in OpenAI's form, with pictures or sounds."""
 
@@ -100,6 +103,8 @@ class Session(AsyncClosing, Generic[T]):
         name: str | None = None,
         user: str | None = None,
         parent: str = "",
+        deps: Any = None,
+        instructions: Instructions = NO_INSTRUCTIONS,
     ) -> None:
         self._engine = engine
         self._registry = registry
@@ -109,7 +114,11 @@ class Session(AsyncClosing, Generic[T]):
         """The call of a tool that opened the session, whose run has its tokens counted too."""
         self._parent = parent or (self._caller.scope.session_id if self._caller else "")
         self._pictures = NO_PICTURES
-        self._tools = ToolRun(asker=asker_of(user))
+        self._spent = UsageCount()  # of the run under way
+        facts = RunFacts(deps, lambda: self._spent.total, lambda: self.messages)
+        self._tools = ToolRun(asker=asker_of(user), facts=facts)
+        self._instructions = instructions
+        self._is_told = bool(messages) and messages[0]["role"] == "system"
         self._dispatcher = Dispatcher(registry, self._tools)
         self._transcript = Transcript(messages)
         self._engine_session: EngineSession | None = None
@@ -217,15 +226,29 @@ class Session(AsyncClosing, Generic[T]):
     async def _events(self, prompt: Prompt, drafts: bool) -> AsyncGenerator[RunEvent, None]:
         """Yield a run's events; with `drafts`, the output while it is written too."""
         self._claim()
-        self._budget = None
+        self._budget, self._spent = None, UsageCount()
         form = self._settings.output
         try:
+            await self._instruct()
             made = self._part(prompt) if form is None else self._typed(prompt, form, drafts)
             async with aclosing(made) as events:
                 async for event in events:
                     yield event
         finally:
             self._busy = False
+
+    def _context(self) -> Context[Any]:
+        """Return the context of functions that are no tools."""
+        facts = self._tools.facts
+        return Context(facts.deps, session=self.id, facts=facts)
+
+    async def _instruct(self) -> None:
+        """Begin the history with the agent's instructions, once."""
+        if not self._is_told:
+            told = await self._instructions.told(self._context())
+            if told is not None:
+                self._transcript.lead({"role": "system", "content": told})
+            self._is_told = True
 
     async def _typed(
         self, prompt: Prompt, form: "OutputForm[Any]", drafts: bool
@@ -257,7 +280,8 @@ class Session(AsyncClosing, Generic[T]):
                     ended.text,
                 )
             try:
-                output = await self._budget.wait(form.read(ended.text))
+                with handing(self._context()):
+                    output = await self._budget.wait(form.read(ended.text))
             except Unfit as error:
                 if not left:
                     raise InvalidOutput(
@@ -340,6 +364,7 @@ class Session(AsyncClosing, Generic[T]):
 
     def _note(self, event: RunEvent) -> None:
         self._heard = True
+        self._spent.take(event)
         self._transcript.take(event)
 
     async def _leave(self, before: int, ended: bool) -> None:

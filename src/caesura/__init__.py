@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     from caesura.runtime.testing import ScriptedEngine
     from caesura.scheduler.messages import Sampling
     from caesura.tools import Tool, tool
+    from caesura.tools.run_view import Context
 
 _HOME = {
     "Agent": "caesura.runtime.sdk.agent",
     "Answer": "caesura.runtime.sdk.session",
     "CaesuraError": "caesura.runtime.errors",
+    "Context": "caesura.tools.run_view",
     "ContextOverflow": "caesura.runtime.errors",
     "EngineFailed": "caesura.runtime.errors",
     "InvalidOutput": "caesura.runtime.errors",
@@ -53,6 +55,7 @@ __all__ = [
     "Agent",
     "Answer",
     "CaesuraError",
+    "Context",
     "ContextOverflow",
     "EngineFailed",
     "InvalidOutput",

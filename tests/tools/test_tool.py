@@ -178,7 +178,8 @@ def test_the_decorator_takes_every_option():
     assert (made.name, made.description) == ("n", "d")
     fields = {each.name for each in dataclasses.fields(Tool)}
     assert set(options) == fields - {
-        *("name", "description", "parameters", "call", "function", "validate")
+        *("name", "description", "parameters", "call", "function", "validate"),
+        "contexts",
     }
     with pytest.raises(TypeError, match="patience"):
         tool(patience=1)(lambda: None)

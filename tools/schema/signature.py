@@ -6,7 +6,7 @@ The descriptions come from its docstring: the first paragraph, and the section "
 import inspect
 import re
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -88,12 +88,14 @@ class Signature:
     parameters: dict[str, Any]
     """JSON schema of type "object"."""
     validate: Validator
+    given: Mapping[str, Any]
+    """The annotations of the parameters that the caller gives, by name."""
 
 
-def signature_of(function: Callable[..., Any]) -> Signature:
+def signature_of(function: Callable[..., Any], given: type | None = None) -> Signature:
     """Return the signature of a typed function, bound method, partial or callable object.
 
-    What a `functools.partial` binds is no parameter for the model.
+    What a `functools.partial` binds is no parameter for the model, nor is one of the type `given`.
     A parameter's description comes from its `Annotated[..., Field(description=...)]`, else from
     the docstring's "Args:" section. Raises TypeError for a function that cannot be called from
     JSON; the message says what to change.
@@ -103,8 +105,9 @@ def signature_of(function: Callable[..., Any]) -> Signature:
         raise TypeError(f"{inner.__qualname__} is a generator: return the whole result instead")
     bound = set(function.keywords) if isinstance(function, partial) else set()
     named = inspect.signature(function).parameters.values()
-    parameters = [parameter for parameter in named if parameter.name not in bound]
     hints = _hints(inner)
+    hidden = {name: hint for name, hint in hints.items() if given and is_of(hint, given)}
+    parameters = [each for each in named if each.name not in bound and each.name not in hidden]
     for parameter in parameters:
         _check(parameter, hints, inner.__qualname__)
     model = _model(parameters, hints, inner.__qualname__)
@@ -113,7 +116,17 @@ def signature_of(function: Callable[..., Any]) -> Signature:
         description=first_paragraph(inner if inner.__doc__ else _without_partials(function)),
         parameters=_json_schema(model, inner),
         validate=_validator(model, parameters),
+        given={
+            each.name: hidden[each.name] for each in named if each.name in hidden.keys() - bound
+        },
     )
+
+
+def is_of(hint: Any, kind: type) -> bool:
+    """Return whether an annotation is of a class, with or without its parameters."""
+    if typing.get_origin(hint) is typing.Annotated:
+        hint = typing.get_args(hint)[0]
+    return hint is kind or typing.get_origin(hint) is kind
 
 
 def name_of(function: Callable[..., Any]) -> str:
