@@ -27,6 +27,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request, RequestStatus, StreamingUpdate
 
 from caesura.scheduler.vllm.engine.compose import Dependencies, Parts, compose
+from caesura.scheduler.vllm.engine.port.grammar_backend import use_both_backends
 from caesura.scheduler.vllm.engine.port.requests import computed_tokens, stop, waits_for_tool
 
 
@@ -38,6 +39,7 @@ class PausingScheduler(Scheduler):
     def __init__(self, *args: Any, dependencies: Dependencies | None = None, **kwargs: Any) -> None:
         """Create vLLM's scheduler; `dependencies` replace those of this process."""
         super().__init__(*args, **kwargs)
+        use_both_backends(self.structured_output_manager)
         self.parts = compose(self, dependencies or Dependencies())
 
     # -- what comes in ---------------------------------------------------------------------------
