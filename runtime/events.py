@@ -27,6 +27,7 @@ __all__ = [
     "CallFinished",
     "CallMalformed",
     "CallStarted",
+    "HookActed",
     "OutputRefused",
     "OutputWritten",
     "ReasoningDelta",
@@ -101,4 +102,20 @@ class OutputRefused:
     reason: str
 
 
-RunEvent = Event | ToolReported | ToolReturned | OutputWritten[Any] | OutputRefused | RunEnded
+@dataclass(frozen=True, slots=True)
+class HookActed:
+    """A hook refused, changed or ended something.
+
+    `hook` names its class and method. `text` is what the model is told, what came in place of
+    something, or the run's answer. `call` is the call that it is about, if there is one.
+    """
+
+    hook: str
+    action: Literal["refused", "changed", "ended"]
+    text: str
+    call: ToolCall | None = None
+
+
+RunEvent = (
+    Event | ToolReported | ToolReturned | OutputWritten[Any] | OutputRefused | HookActed | RunEnded
+)

@@ -175,6 +175,20 @@ class CallLog(Protocol):
         ...
 
 
+class CallHooks(Protocol):
+    """Decides about the calls of a run. What it raises ends the run."""
+
+    async def before_call(
+        self, context: "CallContext", arguments: dict[str, Any]
+    ) -> dict[str, Any] | str | None:
+        """Return other arguments, the reason why the call is not made, or None to make it."""
+        ...
+
+    async def after_call(self, context: "CallContext", result: ToolResult) -> ToolResult:
+        """Return the result that the model gets."""
+        ...
+
+
 class TokenBudget(Protocol):
     """The completion tokens that a run has left, which the agents that its tools run share."""
 
@@ -210,6 +224,8 @@ class ToolRun:
     """Knows the results of calls that were made before."""
     budget: TokenBudget | None = None
     """What is left of the run's tokens."""
+    hooks: CallHooks | None = None
+    """Decides about the calls."""
     facts: RunFacts = NO_FACTS
     """The run's dependencies, and what it has done so far."""
 

@@ -12,6 +12,8 @@ from functools import partial
 from math import inf
 from typing import Any
 
+from pydantic_core import to_json
+
 from caesura.tools.artifacts import note_owner
 from caesura.tools.attempt import GRACE_SECONDS, Flight, Outcome, Runner, cancel_requests, log_bug
 from caesura.tools.closing import AsyncClosing
@@ -33,7 +35,7 @@ from caesura.tools.result import (
     error_text,
     malformed,
 )
-from caesura.tools.schema.arguments import ArgumentsError
+from caesura.tools.schema.arguments import ArgumentsError, arguments_object
 from caesura.tools.tool import Tool
 
 __all__ = ["Dispatcher", "ErrorKind", "ToolCall", "ToolResult", "malformed"]
@@ -228,16 +230,20 @@ class Dispatcher(AsyncClosing):
     async def _outcome(self, flight: Flight) -> Outcome:
         """Return the call's outcome, its text cut to size."""
         tool = self._registry.get(flight.call.name)
+        context = self._context(flight)
         if tool is None:
             unknown = self._registry.unknown(flight.call.name)
             outcome = Outcome(error_text(unknown), "unknown_tool")
         else:
-            outcome = await self._run_tool(tool, flight)
+            outcome = await self._run_tool(tool, flight, context)
+        if (hooks := self._run.hooks) is not None:
+            result = await hooks.after_call(context, self._result(flight, outcome))
+            outcome = replace(outcome, content=result.content, error=result.error)
         if outcome.artifacts and self._run.tenant:
             await asyncio.to_thread(note_owner, outcome.artifacts, self._run.tenant)
         return replace(outcome, content=await self._fitted(outcome.content, tool))
 
-    async def _run_tool(self, tool: Tool, flight: Flight) -> Outcome:
+    async def _run_tool(self, tool: Tool, flight: Flight, context: CallContext) -> Outcome:
         """Check the arguments and run the tool."""
         try:
             kwargs = tool.arguments(flight.call.arguments)
@@ -246,7 +252,19 @@ class Dispatcher(AsyncClosing):
         except Exception as error:  # raised by a validator that the developer wrote
             log_bug(error, flight.call)
             return Outcome(error_text(error), "failed")
+        if (hooks := self._run.hooks) is not None:
+            said = await hooks.before_call(context, arguments_object(flight.call.arguments))
+            if isinstance(said, str):
+                return Outcome(error_text(said), "refused")
+            if said is not None:
+                kwargs = _changed(tool, said)
+        if self._run.log is not None:
+            context = _logged(context, tool, self._run.log)
+            if context.notice and (why := await _settled(context, tool, kwargs, self._run.log)):
+                return Outcome(error_text(why), "failed")
+        return await self._runner.run(tool, kwargs, flight, context)
 
+    def _context(self, flight: Flight) -> CallContext:
         def report(text: str) -> None:
             if flight.on_report is not None and not flight.cancelled:
                 flight.on_report(flight.call, text)
@@ -257,12 +275,7 @@ class Dispatcher(AsyncClosing):
             if flight.on_expect is not None and not flight.cancelled:
                 flight.on_expect(flight.call, seconds)
 
-        context = CallContext(flight.call, self._run, report, flight.watch, expect)
-        if self._run.log is not None:
-            context = _logged(context, tool, self._run.log)
-            if context.notice and (why := await _settled(context, tool, kwargs, self._run.log)):
-                return Outcome(error_text(why), "failed")
-        return await self._runner.run(tool, kwargs, flight, context)
+        return CallContext(flight.call, self._run, report, flight.watch, expect)
 
     async def _fitted(self, content: str, tool: Tool | None) -> str:
         """Return the text as valid Unicode, cut to size."""
@@ -272,6 +285,17 @@ class Dispatcher(AsyncClosing):
             return results.cut(content, own)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(_COUNTING, results.cut, content, own)
+
+
+def _changed(tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the keyword arguments for a tool, from those that a hook gave. Raises ValueError."""
+    try:
+        return tool.arguments(to_json(arguments).decode())
+    except ArgumentsError as error:
+        raise ValueError(
+            f"a hook changed the arguments of {tool.name} to {arguments!r}, which do not fit:"
+            f" {error}"
+        ) from error
 
 
 def _cancel(task: asyncio.Task[ToolResult], flight: Flight) -> None:

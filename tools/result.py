@@ -17,6 +17,7 @@ ErrorKind = Literal[
     "resting",
     "cancelled",
     "malformed_call",
+    "refused",
 ]
 
 MAX_RESULT_CHARACTERS = 20_000

@@ -45,6 +45,17 @@ class Usage:
             self.reasoning_tokens + other.reasoning_tokens,
         )
 
+    def __sub__(self, other: "Usage") -> "Usage":
+        """Return what was used since `other`."""
+        return Usage(
+            self.prompt_tokens - other.prompt_tokens,
+            self.completion_tokens - other.completion_tokens,
+            self.cached_tokens - other.cached_tokens,
+            self.turns - other.turns,
+            self.calls - other.calls,
+            self.reasoning_tokens - other.reasoning_tokens,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:

@@ -102,6 +102,7 @@ FAULTS = {
     "invalid_arguments": "invalid arguments",
     "unknown_tool": "unknown tool",
     "resting": "tool is resting after failures",
+    "refused": "refused by a hook",
     "failed": "failed",
 }
 """The words for kinds of errors; other kinds are classes of exceptions."""

@@ -22,7 +22,13 @@ from caesura.runtime.remote.server import (
     Server,
     failure_of,
 )
-from caesura.runtime.remote.settings import choice_of, common_fields, functions, schema_of
+from caesura.runtime.remote.settings import (
+    allowed_of,
+    choice_of,
+    common_fields,
+    functions,
+    schema_of,
+)
 from caesura.scheduler.messages import Message, Sampling, SessionSpec, parts_of, text_of
 
 LOST = "previous_response_not_found"
@@ -53,10 +59,15 @@ def body_of(
         body["max_output_tokens"] = sampling.max_tokens
     if sampling.logprobs is not None:
         body |= {"include": [_LOGPROBS], "top_logprobs": sampling.logprobs}
-    if tools := functions(spec, sampling):
+    if tools := functions(spec, sampling, also_forbidden=True):
         body["tools"] = [{"type": "function", "strict": False, **each} for each in tools]
         named = {"type": "function", "name": tools[0]["name"]}
-        if (choice := choice_of(spec, sampling, named)) is not None:
+        choice = choice_of(spec, sampling, named)
+        if (allowed := allowed_of(spec, sampling)) is not None:  # the prompt lists all tools
+            mode = "auto" if choice is None else "required"
+            listed = [{"type": "function", "name": name} for name in allowed]
+            choice = {"type": "allowed_tools", "mode": mode, "tools": listed} if listed else "none"
+        if choice is not None:
             body["tool_choice"] = choice
     if sampling.text is not None and sampling.text.kind == "json_object":
         body["text"] = {"format": {"type": "json_object"}}

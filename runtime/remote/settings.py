@@ -41,8 +41,10 @@ def schema_of(form: TextFormat | None) -> dict[str, Any] | None:
     return {"name": "output", "schema": form.value, "strict": True}
 
 
-def functions(spec: SessionSpec, sampling: Sampling) -> list[dict[str, Any]]:
-    """Return the functions that a turn may call. Raises `UsageError`."""
+def functions(
+    spec: SessionSpec, sampling: Sampling, also_forbidden: bool = False
+) -> list[dict[str, Any]]:
+    """Return the functions that a turn may call, or all that are known. Raises `UsageError`."""
     rule = sampling.calls or CallRule()
     if rule.inputs:
         raise UsageError(
@@ -50,12 +52,20 @@ def functions(spec: SessionSpec, sampling: Sampling) -> list[dict[str, Any]]:
             " their own: use an engine of this process"
         )
     found = []
-    for tool in callable_tools(spec, sampling):
+    for tool in spec.known_tools if also_forbidden else callable_tools(spec, sampling):
         function = dict(tool["function"])
         if function["name"] in rule.strict:
             function["strict"] = True
         found.append(function)
     return found
+
+
+def allowed_of(spec: SessionSpec, sampling: Sampling) -> list[str] | None:
+    """Return the names of the tools that a turn may call, or None if it may call all of them."""
+    allowed = callable_tools(spec, sampling)
+    if len(allowed) == len(spec.known_tools) or spec.tool_choice == "none":
+        return None
+    return [tool["function"]["name"] for tool in allowed]
 
 
 def choice_of(spec: SessionSpec, sampling: Sampling, named: Mapping[str, Any]) -> Any:

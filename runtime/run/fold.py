@@ -275,6 +275,18 @@ class Transcript(RunFold[Never]):
         self._write_results()
         return cut
 
+    def conclude(self, text: str) -> None:
+        """End the run with an answer that the model has not written.
+
+        It stands in place of the turn under way, unless that has calls: they stay, with their
+        results or as cancelled.
+        """
+        if self._calls:
+            self.settle()
+        else:
+            self.rewind(len(self._messages))
+        self._messages.append({"role": "assistant", "content": text})
+
     def rewind(self, length: int) -> None:
         """Remove the turn under way and all messages after the first `length`."""
         del self._messages[length:]

@@ -21,8 +21,9 @@ from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.sdk.agent_tools import AgentTools, OwnTool, listed
 from caesura.runtime.sdk.engines import BACKGROUND, ENGINES
+from caesura.runtime.sdk.hooks import Hooks, Prompt, checked
 from caesura.runtime.sdk.instructions import AnyInstructions, Instructions, check_deps
-from caesura.runtime.sdk.session import Answer, Prompt, Session, SessionSettings
+from caesura.runtime.sdk.session import Answer, Session, SessionSettings
 from caesura.runtime.tracing.setup import tracing_of
 from caesura.scheduler.messages import Message, Sampling
 from caesura.tools import Registry, Tool
@@ -66,6 +67,7 @@ class AgentOptions(TypedDict, total=False):
     config: Config | Path | str | None
     instructions: AnyInstructions[Any] | None
     name: str | None
+    hooks: Iterable[Hooks[Any]]
     sampling: Sampling
     limits: Limits | None
     on_question: Callback | None
@@ -99,6 +101,9 @@ class Agent(AsyncClosing, Generic[T, D]):
     `instructions` become the system message. A function of instructions, which may be async and may
     take a `Context`, is asked once before a session's first turn. `limits` bound each run; by
     default they are the configuration's, else `Limits()`.
+
+    `hooks` stand before and after the model's turns and the calls of tools, and may refuse, change
+    or end what comes, see `Hooks`.
 
     `output` is what an answer must be: a type that pydantic takes, such as a model, a dataclass, a
     TypedDict, a union, a list or a Literal, or a typed function. The engine's grammar enforces its
@@ -170,6 +175,7 @@ class Agent(AsyncClosing, Generic[T, D]):
         config: Config | Path | str | None = None,
         instructions: AnyInstructions[Any] | None = None,
         name: str | None = None,
+        hooks: Iterable[Hooks[Any]] = (),
         sampling: Sampling = DEFAULT_SAMPLING,
         limits: Limits | None = None,
         on_question: Callback | None = None,
@@ -199,6 +205,8 @@ class Agent(AsyncClosing, Generic[T, D]):
             people=people,
             tracing=spans,
             output=form,
+            tries=output_retries + 1,
+            hooks=checked(hooks),
         )
         self.name = name
 

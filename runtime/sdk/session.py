@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Never, cast
 
 from caesura.runtime.engine import Engine, EngineSession
 from caesura.runtime.errors import EngineFailed, InvalidOutput, UsageError
-from caesura.runtime.events import OutputRefused, OutputWritten, RunEnded, RunEvent, T, Usage
+from caesura.runtime.events import (
+    HookActed,
+    OutputRefused,
+    OutputWritten,
+    RunEnded,
+    RunEvent,
+    T,
+    Usage,
+)
 from caesura.runtime.run.context import Plan, RunContext, pauses_of
 from caesura.runtime.run.fold import RunFold, Transcript, UsageCount, asker_of, digest
 from caesura.runtime.run.limits import Budget, Limits, bounded
@@ -22,6 +30,7 @@ from caesura.runtime.run.media import (
     content_of,
     count_pictures,
 )
+from caesura.runtime.sdk.hooks import End, HookedSession, HookRun, Hooks, Prompt, RunEndedByHook
 from caesura.runtime.sdk.instructions import Instructions
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.programs import Origin
@@ -38,8 +47,6 @@ if TYPE_CHECKING:
 
 
 NO_INSTRUCTIONS = Instructions(None)
-Prompt = str | Sequence[Mapping[str, Any]]
-"""A text, or parts of a message's content in OpenAI's form, with pictures or sounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,9 @@ class SessionSettings:
     people: People
     tracing: "Tracing | None"
     output: "OutputForm[Any] | None"
+    tries: int
+    """How often an answer is asked for that does not fit, or that a hook refuses."""
+    hooks: tuple[Hooks[Any], ...]
 
 
 class Session(AsyncClosing, Generic[T]):
@@ -118,6 +128,10 @@ class Session(AsyncClosing, Generic[T]):
         facts = RunFacts(deps, lambda: self._spent.total, lambda: self.messages)
         self._tools = ToolRun(asker=asker_of(user), facts=facts)
         self._instructions = instructions
+        self._hooks: HookRun | None = None
+        """Of the run under way."""
+        self._end: End | None = None
+        """How a hook ended the run."""
         self._is_told = bool(messages) and messages[0]["role"] == "system"
         self._dispatcher = Dispatcher(registry, self._tools)
         self._transcript = Transcript(messages)
@@ -226,11 +240,13 @@ class Session(AsyncClosing, Generic[T]):
     async def _events(self, prompt: Prompt, drafts: bool) -> AsyncGenerator[RunEvent, None]:
         """Yield a run's events; with `drafts`, the output while it is written too."""
         self._claim()
-        self._budget, self._spent = None, UsageCount()
+        self._budget, self._spent, self._end = None, UsageCount(), None
         form = self._settings.output
+        if self._settings.hooks:
+            self._hooks = HookRun(self._settings.hooks, self._registry, self._context)
         try:
             await self._instruct()
-            made = self._part(prompt) if form is None else self._typed(prompt, form, drafts)
+            made = self._kept(prompt) if form is None else self._typed(prompt, form, drafts)
             async with aclosing(made) as events:
                 async for event in events:
                     yield event
@@ -262,7 +278,7 @@ class Session(AsyncClosing, Generic[T]):
         usage = Usage()
         for left in reversed(range(form.tries)):
             ended, draft = None, Drafts(form) if drafts else None
-            async with aclosing(self._part(prompt)) as events:
+            async with aclosing(self._kept(prompt)) as events:
                 async for event in events:
                     if isinstance(event, RunEnded):
                         ended = event
@@ -270,6 +286,11 @@ class Session(AsyncClosing, Generic[T]):
                     yield event
                     if draft is not None and (written := draft.take(event)) is not None:
                         yield written
+            if ended is not None and self._end is not None:
+                answer = self._end.answer
+                yield OutputWritten(answer, answer, complete=True)
+                yield replace(ended, usage=usage + ended.usage)
+                return
             if ended is None or self._budget is None:
                 raise EngineFailed("the run ended without an answer")
             usage += ended.usage
@@ -294,16 +315,50 @@ class Session(AsyncClosing, Generic[T]):
             yield replace(ended, usage=usage)
             return
 
+    async def _kept(self, prompt: Prompt) -> AsyncGenerator[RunEvent, None]:
+        """Yield the events up to an answer that no hook refuses."""
+        usage = Usage()
+        for left in reversed(range(self._settings.tries)):
+            ended = None
+            async with aclosing(self._part(prompt)) as events:
+                async for event in events:
+                    if isinstance(event, RunEnded):
+                        ended = event
+                    else:
+                        yield event
+            if ended is None:
+                return
+            usage += ended.usage
+            refusal = None if self._hooks is None else self._hooks.refusal
+            if refusal is None:
+                yield replace(ended, usage=usage)
+                return
+            if not left:
+                tries = self._settings.tries
+                raise InvalidOutput(
+                    f"hooks refused all answers in {tries} tries: {refusal}", ended.text
+                )
+            yield OutputRefused(ended.text, refusal)
+            prompt = refusal
+
     async def _part(self, prompt: Prompt) -> AsyncGenerator[RunEvent, None]:
         """Send a message and yield the events up to its answer; leave a clear history."""
-        before = len(self.messages)
+        before, spent = len(self.messages), self._spent.total
         self._heard = ended = False
         try:
             async with aclosing(await self._begun(prompt)) as events:
                 async for event in events:
+                    for acted in self._acts():
+                        yield acted
                     self._note(event)
                     ended = isinstance(event, RunEnded)
                     yield event
+        except RunEndedByHook as ending:
+            for acted in self._acts():
+                yield acted
+            self._end, self._heard = ending.end, True
+            self._transcript.conclude(ending.text)
+            yield RunEnded("stop", ending.text, self._spent.total - spent)
         except Exception as error:
             if self._closed:
                 raise UsageError(
@@ -313,9 +368,20 @@ class Session(AsyncClosing, Generic[T]):
         finally:
             await self._leave(before, ended)
 
+    def _acts(self) -> list[HookActed]:
+        """Return what hooks have done."""
+        return [] if self._hooks is None else self._hooks.acts()
+
     async def _begun(self, prompt: Prompt) -> AsyncGenerator[RunEvent, None]:
         """Begin a run, in the engine's session or in a new one, and return its events."""
-        self._transcript.add({"role": "user", "content": _content(prompt)})
+        content = _content(prompt)
+        if self._hooks is not None and self._budget is None:  # not for an answer's next try
+            try:
+                content = _content(await self._hooks.before_run(prompt))
+            except RunEndedByHook:
+                self._transcript.add({"role": "user", "content": content})
+                raise
+        self._transcript.add({"role": "user", "content": content})
         feed: Sequence[Message] = self.messages[-1:]
         if self._engine_session is None:
             feed = self.messages
@@ -341,11 +407,14 @@ class Session(AsyncClosing, Generic[T]):
         if self._budget is None:
             shared = None if self._caller is None else self._caller.run.budget
             self._budget = Budget(plan.limits, time.monotonic, shared)
-        tools = replace(context.tools, budget=self._budget)
+        tools = replace(context.tools, budget=self._budget, hooks=self._hooks)
         context = replace(context, budget=self._budget, tools=tools)
         # Its tools keep their resources for the session.
         self._dispatcher = context.dispatcher()
-        return traced(self._engine_session, plan.messages, self._dispatcher, context)
+        session = self._engine_session
+        if self._hooks is not None:
+            session = HookedSession(session, self._hooks)
+        return traced(session, plan.messages, self._dispatcher, context)
 
     async def _opened(self, history: Sequence[Message]) -> EngineSession:
         """Open a session of the engine, whose first run sends the whole history."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from caesura.runtime.remote.engine import RemoteEngine
     from caesura.runtime.run.limits import Limits
     from caesura.runtime.sdk.agent import Agent
+    from caesura.runtime.sdk.hooks import End, Hooks, Refuse
     from caesura.runtime.sdk.session import Answer, Session
     from caesura.runtime.testing import ScriptedEngine
     from caesura.scheduler.messages import Sampling
@@ -36,10 +37,13 @@ _HOME = {
     "CaesuraError": "caesura.runtime.errors",
     "Context": "caesura.tools.run_view",
     "ContextOverflow": "caesura.runtime.errors",
+    "End": "caesura.runtime.sdk.hooks",
     "EngineFailed": "caesura.runtime.errors",
+    "Hooks": "caesura.runtime.sdk.hooks",
     "InvalidOutput": "caesura.runtime.errors",
     "LimitReached": "caesura.runtime.errors",
     "Limits": "caesura.runtime.run.limits",
+    "Refuse": "caesura.runtime.sdk.hooks",
     "RemoteEngine": "caesura.runtime.remote.engine",
     "RequestAborted": "caesura.runtime.errors",
     "RequestFailed": "caesura.runtime.errors",
@@ -57,10 +61,13 @@ __all__ = [
     "CaesuraError",
     "Context",
     "ContextOverflow",
+    "End",
     "EngineFailed",
+    "Hooks",
     "InvalidOutput",
     "LimitReached",
     "Limits",
+    "Refuse",
     "RemoteEngine",
     "RequestAborted",
     "RequestFailed",
