@@ -64,13 +64,17 @@ class RunEnded:
 
     `reason` is `stop` if the answer is complete, `length` if a token limit cut it, and `calls` if
     the turn holds calls that the caller has to run. The field `calls` lists these. `text` is the
-    answer's text in the run's last turn, including the text around in-line calls.
+    answer's text in the run's last turn, including the text around in-line calls. An agent tells
+    too what its sub-agents used: `total_usage` is `usage` and theirs, and `cost` is its price by
+    `Limits.prices`.
     """
 
     reason: Literal["stop", "length", "calls"]
     text: str
     usage: Usage
     calls: tuple[ToolCall, ...] = field(default=())
+    total_usage: Usage = field(default_factory=Usage)
+    cost: float = 0.0
 
 
 T = TypeVar("T", covariant=True, default=str)

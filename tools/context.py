@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast
 
 from caesura.tools.result import ResultLimits, ToolCall, ToolResult
-from caesura.tools.run_view import NO_FACTS, RunFacts
+from caesura.tools.run_view import NO_FACTS, RunFacts, Usage
 from caesura.tools.run_view import Context as RunView
 from caesura.tools.tool import Tool
 
@@ -189,16 +189,24 @@ class CallHooks(Protocol):
         ...
 
 
-class TokenBudget(Protocol):
-    """The completion tokens that a run has left, which the agents that its tools run share."""
+class SharedBudget(Protocol):
+    """What a run has left, which it shares with the agents that its tools run."""
 
     @property
     def tokens_left(self) -> int | None:
         """The tokens that may still be decoded; None: any number."""
         ...
 
-    def spend(self, tokens: int) -> None:
-        """Count tokens that were decoded."""
+    def is_used_up(self, limit: str) -> bool:
+        """Return whether nothing is left of a limit, such as `max_calls`."""
+        ...
+
+    def price(self, computed: int, cached: int, completion: int) -> float:
+        """Return what tokens cost whose agent has no prices of its own."""
+        ...
+
+    def add(self, usage: Usage, cost: float) -> None:
+        """Count what an agent has used."""
         ...
 
 
@@ -222,8 +230,8 @@ class ToolRun:
     """Observes each call that starts."""
     log: CallLog | None = None
     """Knows the results of calls that were made before."""
-    budget: TokenBudget | None = None
-    """What is left of the run's tokens."""
+    budget: SharedBudget | None = None
+    """What is left of the run's limits."""
     hooks: CallHooks | None = None
     """Decides about the calls."""
     facts: RunFacts = NO_FACTS

@@ -1,47 +1,99 @@
-"""Limits of a run: turns, completion tokens and seconds."""
+"""Limits of a run: turns, calls, tokens, seconds and money."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Literal, TypeVar
 
+from caesura.intercept.calls.events import TurnEnded
 from caesura.runtime.errors import LimitReached, UsageError
 from caesura.scheduler.messages import Sampling
 from caesura.tools.config.caesura_toml import LimitSettings
-from caesura.tools.context import TokenBudget
+from caesura.tools.context import SharedBudget
+from caesura.tools.run_view import Usage
 
 T = TypeVar("T")
 
 Clock = Callable[[], float]
 """Monotonic seconds, such as `time.monotonic`."""
+MILLION = 1_000_000
+_WHAT = {"max_tokens": " tokens", "max_requests": " turns of all agents", "max_calls": " calls"} | {
+    "max_cost": ", the cost of its tokens"
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """What a million tokens cost, in any currency.
+
+    `prompt` is for tokens of the context that a turn has to compute, `cached` for those that it
+    does not, and `completion` for decoded ones. Without `cached` they cost as much as the others.
+
+    Raises `UsageError` for a price that is no number from 0.
+    """
+
+    prompt: float
+    completion: float
+    cached: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("prompt", "completion", "cached"):
+            price = getattr(self, name)
+            if not (price is None and name == "cached") and not _is_number(price, 0):
+                raise UsageError(f"the price {name} must be a number from 0, got {price!r}")
+
+    def of(self, computed: int, cached: int, completion: int) -> float:
+        """Return what a turn costs, by its tokens."""
+        for_cached = self.prompt if self.cached is None else self.cached
+        told = computed * self.prompt + cached * for_cached + completion * self.completion
+        return told / MILLION
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds on one run; None means no bound.
 
-    `max_turns` counts turns of decoding: the first one, and one for every resume after calls.
-    `max_tokens` counts completion tokens over the run, with those of the agents that its tools
-    run. `max_seconds` is wall time with tools.
+    `max_turns` counts the run's own turns of decoding: the first one, and one for every resume
+    after calls. `max_seconds` is wall time with tools. The others count what the agents do too
+    that the run's tools run: `max_tokens` completion tokens, `max_requests` turns, `max_calls`
+    calls of tools, and `max_cost` what all tokens cost by `prices`.
 
     A run that needs more than a bound raises `LimitReached`. If `max_tokens` cuts the text, the
-    run ends without an error and with reason `length`, as at `Sampling.max_tokens`.
+    run ends without an error and with reason `length`, as at `Sampling.max_tokens`. A cost is known
+    at the end of a turn, so that the last turn may exceed `max_cost`. A sub-agent without `prices`
+    has those of the run that it works for.
 
-    Raises `UsageError` for a bound that is no positive number.
+    Raises `UsageError` for a bound that is no positive number, and for `max_cost` without `prices`.
     """
 
     max_turns: int | None = 16
     max_tokens: int | None = None
     max_seconds: float | None = None
+    max_requests: int | None = None
+    max_calls: int | None = None
+    max_cost: float | None = None
+    prices: Prices | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_turns", "max_tokens", "max_seconds"):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not number or not value > 0:
-                raise UsageError(f"{name} must be a positive number or None, got {value!r}")
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value is not None and each.name != "prices" and not _is_number(value):
+                raise UsageError(f"{each.name} must be a positive number or None, got {value!r}")
+        if not isinstance(self.prices, Prices | None):
+            raise UsageError(
+                f"prices must be Prices(prompt=..., completion=...), got {self.prices!r}"
+            )
+        if self.max_cost is not None and self.prices is None:
+            raise UsageError(
+                f"max_cost={self.max_cost} needs prices=Prices(prompt=..., completion=...)"
+            )
+
+
+def _is_number(value: object, least: float | None = None) -> bool:
+    """Return whether it is a positive number, or one from `least`."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return value > 0 if least is None else value >= least
 
 
 def bounded(limits: Limits, max_tokens: int | None) -> Limits:
@@ -51,65 +103,132 @@ def bounded(limits: Limits, max_tokens: int | None) -> Limits:
 
 
 def configured_limits(settings: LimitSettings) -> Limits:
-    """Return the limits of a configuration; missing ones have the defaults of `Limits`."""
-    said = settings.model_dump(exclude={"max_result_tokens"}, exclude_none=True)
-    return Limits(**said)
+    """Return the limits of a configuration; missing ones have the defaults of `Limits`.
+
+    Raises `UsageError` for `max_cost` without prices.
+    """
+    said = settings.model_dump(exclude={"max_result_tokens", "prices"}, exclude_none=True)
+    prices = settings.prices
+    return Limits(**said, prices=None if prices is None else Prices(**prices.model_dump()))
 
 
 class Budget:
     """The rest of a run's limits. `LimitReached.limit` is the name of the field of `Limits`.
 
-    `shared` is the budget of the run whose tool runs this one's agent: its tokens are spent too.
+    `shared` is the budget of the run whose tool runs this one's agent: what this run spends is
+    spent there too.
     """
 
-    def __init__(self, limits: Limits, clock: Clock, shared: TokenBudget | None = None) -> None:
+    def __init__(self, limits: Limits, clock: Clock, shared: SharedBudget | None = None) -> None:
         self._limits = limits
         self._shared = shared
         self._clock = clock
         self._turns = 0
-        self._tokens = 0
+        self._usage = Usage()
+        self._cost = 0.0
         self._deadline = None if limits.max_seconds is None else clock() + limits.max_seconds
+        self.held_tokens = 0
+        """The tokens that the engine's session holds, which the next turn's prompt follows."""
+
+    @property
+    def usage(self) -> Usage:
+        """What was used so far, with that of sub-agents."""
+        return self._usage
+
+    @property
+    def cost(self) -> float:
+        """What that cost, by `Limits.prices`."""
+        return self._cost
 
     def begin_turn(self, sampling: Sampling | None) -> Sampling | None:
         """Count a turn; return `sampling` with `max_tokens` lowered to the run's remaining tokens.
 
-        Raises `LimitReached` if no turn, token or second is left, and `UsageError` if the run has
-        a token limit but `sampling` is None.
+        Raises `LimitReached` if no turn, token, second or money is left, and `UsageError` if the
+        run has a token limit but `sampling` is None.
         """
-        turns, tokens, left = self._limits.max_turns, self._limits.max_tokens, self.tokens_left
+        turns, left = self._limits.max_turns, self.tokens_left
         if turns is not None and self._turns >= turns:
             raise LimitReached("max_turns", f"the run needs more than max_turns={turns} turns")
-        if left is not None and left <= 0:
-            own = tokens is not None and self._tokens >= tokens
-            told = (
-                f"max_tokens={tokens} tokens" if own else "the max_tokens of the run it is part of"
-            )
-            raise LimitReached("max_tokens", f"the run needs more than {told}")
+        self._check("max_tokens", "max_requests", "max_cost")
         self._seconds_left()
         self._turns += 1
+        self.add(Usage(turns=1), 0.0)
         if left is None:
             return sampling
         if sampling is None:
             raise UsageError(
-                f"a run with max_tokens={tokens} needs `sampling`, got None: pass the settings "
-                "that should replace the session's"
+                f"a run with max_tokens={self._limits.max_tokens} needs `sampling`, got None: pass"
+                " the settings that should replace the session's"
             )
         wanted = sampling.max_tokens
         return replace(sampling, max_tokens=left if wanted is None else min(wanted, left))
+
+    def begin_call(self) -> None:
+        """Count a call of a tool. Raises `LimitReached` if there were as many as there may be."""
+        self._check("max_calls")
+        self.add(Usage(calls=1), 0.0)
+
+    def end_turn(self, turn: TurnEnded) -> None:
+        """Count the tokens of a turn that has ended."""
+        context = self.held_tokens + turn.prompt_tokens
+        self.held_tokens = context + turn.completion_tokens
+        used = Usage(
+            turn.prompt_tokens,
+            turn.completion_tokens,
+            turn.cached_tokens,
+            reasoning_tokens=turn.reasoning_tokens,
+        )
+        computed = max(0, context - turn.cached_tokens)
+        self.add(used, self.price(computed, turn.cached_tokens, turn.completion_tokens))
 
     @property
     def tokens_left(self) -> int | None:
         """The completion tokens that may still be decoded; None: any number."""
         own = self._limits.max_tokens
         shared = None if self._shared is None else self._shared.tokens_left
-        left = [None if own is None else own - self._tokens, shared]
+        left = [None if own is None else own - self._usage.completion_tokens, shared]
         return min((each for each in left if each is not None), default=None)
 
-    def spend(self, tokens: int) -> None:
-        """Count completion tokens."""
-        self._tokens += tokens
+    def price(self, computed: int, cached: int, completion: int) -> float:
+        """Return what tokens cost, by the run's own prices or those of the run it works for."""
+        if self._limits.prices is not None:
+            return self._limits.prices.of(computed, cached, completion)
+        return 0.0 if self._shared is None else self._shared.price(computed, cached, completion)
+
+    def add(self, usage: Usage, cost: float) -> None:
+        """Count what this run or a sub-agent has used."""
+        self._usage += usage
+        self._cost += cost
         if self._shared is not None:
-            self._shared.spend(tokens)
+            self._shared.add(usage, cost)
+
+    def is_used_up(self, limit: str) -> bool:
+        """Return whether nothing is left of a limit, here or in the run that this one works for."""
+        return self._own_is_used_up(limit) or (
+            self._shared is not None and self._shared.is_used_up(limit)
+        )
+
+    def _own_is_used_up(self, limit: str) -> bool:
+        bound = getattr(self._limits, limit)
+        used = {
+            "max_tokens": self._usage.completion_tokens,
+            "max_requests": self._usage.turns,
+            "max_calls": self._usage.calls,
+            "max_cost": self._cost,
+        }
+        return bound is not None and used[limit] >= bound
+
+    def _check(
+        self, *limits: Literal["max_tokens", "max_requests", "max_calls", "max_cost"]
+    ) -> None:
+        """Raise `LimitReached` if one of the limits is used up."""
+        for limit in limits:
+            if self._own_is_used_up(limit):
+                bound = f"{limit}={getattr(self._limits, limit)}"
+                raise LimitReached(limit, f"the run needs more than {bound}{_WHAT[limit]}")
+            if self.is_used_up(limit):
+                told = f"the {limit} of the run it is part of"
+                raise LimitReached(limit, f"the run needs more than {told}")
 
     async def wait(self, awaitable: Awaitable[T]) -> T:
         """Return the awaitable's result; cancel it and raise `LimitReached` when time runs out."""

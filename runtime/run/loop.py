@@ -56,7 +56,7 @@ async def run(
     lead = ""  # text before in-line calls, whose sentence the next turn continues
     feed = messages
     while True:
-        turn = _Turn(dispatcher, context, clock)
+        turn = _Turn(dispatcher, context, clock, budget)
         try:
             async with aclosing(session.turn(feed, budget.begin_turn(sampling))) as events:
                 while (event := await budget.wait(anext(events, None))) is not None:
@@ -65,7 +65,7 @@ async def run(
                     if observer is not None and turn.end is event:
                         observer.turn_ended(turn.end)
                     yield event
-            budget.spend(turn.completion_tokens)
+            budget.end_turn(turn.ending)
             if (ended := turn.ended(lead, usage.total)) is not None:
                 await turn.cancel()
                 yield ended
@@ -109,8 +109,10 @@ class _Turn:
         dispatcher: Dispatcher,
         context: RunContext,
         clock: Clock,
+        budget: Budget,
     ) -> None:
         self._dispatcher = dispatcher
+        self._budget = budget
         self._own_tools = context.registry.names
         self._client_tools = context.client_tools
         self._pausing = context.pausing
@@ -148,6 +150,7 @@ class _Turn:
         if not self._pausing or self._is_clients(call.name):
             self._clients.append(call)
             return
+        self._budget.begin_call()
         self._calls[call.id] = call
         task = self._dispatcher.start(call, on_report=self._report, on_expect=self._expect)
         task.add_done_callback(self._returned.put_nowait)
@@ -170,17 +173,14 @@ class _Turn:
         return "".join(self._text)
 
     @property
-    def completion_tokens(self) -> int:
-        return self._ended().completion_tokens
-
-    def _ended(self) -> TurnEnded:
+    def ending(self) -> TurnEnded:
         if self.end is None:
             raise EngineFailed("the engine ended a turn without its last event, TurnEnded")
         return self.end
 
     def ended(self, lead: str, usage: Usage) -> RunEnded | None:
         """Return the run's end, or None if the run continues with the tools' results."""
-        reason = self._ended().reason
+        reason = self.ending.reason
         text = lead + self.text
         if reason != "call":
             return RunEnded(reason, text, usage)

@@ -16,6 +16,7 @@ from caesura.runtime.events import (
     RunEnded,
     RunEvent,
     T,
+    TurnEnded,
     Usage,
 )
 from caesura.runtime.run.context import Plan, RunContext, pauses_of
@@ -56,7 +57,8 @@ class Answer(Generic[T]):
     `output` is of the agent's output type; without one it is the text. `reason` is `stop`, or
     `length` if a token limit cut the text. `calls` holds the run's calls with their results, in
     the model's order, including malformed calls. `messages` is the whole history after the run, in
-    OpenAI's form.
+    OpenAI's form. `usage` is the run's own; `total_usage` has that of its sub-agents too, and
+    `cost` is what that costs by `Limits.prices`.
     """
 
     text: str
@@ -65,6 +67,8 @@ class Answer(Generic[T]):
     calls: tuple[tuple[ToolCall, ToolResult], ...]
     messages: tuple[Message, ...]
     output: T
+    total_usage: Usage
+    cost: float
 
     def __str__(self) -> str:
         """Return the answer's text."""
@@ -140,6 +144,8 @@ class Session(AsyncClosing, Generic[T]):
         """Of the engine's session, once there is one."""
         self._budget: Budget | None = None
         """Of the run under way."""
+        self._held_tokens = 0
+        """The tokens of the conversation that the engine's session holds."""
         self._asked = 0  # how many messages began the engine session
         self._heard = False
         self._busy = False
@@ -196,7 +202,16 @@ class Session(AsyncClosing, Generic[T]):
             raise EngineFailed("the run ended without an answer")
         calls = tuple((each.call, each.result) for each in fold.returned)
         made = cast(T, ended.text if self._settings.output is None else output)
-        return Answer(ended.text, ended.reason, ended.usage, calls, self.messages, made)
+        return Answer(
+            ended.text,
+            ended.reason,
+            ended.usage,
+            calls,
+            self.messages,
+            made,
+            ended.total_usage,
+            ended.cost,
+        )
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[RunEvent | OutputWritten[T], None]:
         """Send a prompt and yield the run's events; `RunEnded` comes last.
@@ -249,6 +264,9 @@ class Session(AsyncClosing, Generic[T]):
             made = self._kept(prompt) if form is None else self._typed(prompt, form, drafts)
             async with aclosing(made) as events:
                 async for event in events:
+                    if isinstance(event, RunEnded) and self._budget is not None:
+                        total, cost = self._budget.usage, self._budget.cost
+                        event = replace(event, total_usage=total, cost=cost)
                     yield event
         finally:
             self._busy = False
@@ -407,6 +425,7 @@ class Session(AsyncClosing, Generic[T]):
         if self._budget is None:
             shared = None if self._caller is None else self._caller.run.budget
             self._budget = Budget(plan.limits, time.monotonic, shared)
+        self._budget.held_tokens = self._held_tokens
         tools = replace(context.tools, budget=self._budget, hooks=self._hooks)
         context = replace(context, budget=self._budget, tools=tools)
         # Its tools keep their resources for the session.
@@ -427,6 +446,7 @@ class Session(AsyncClosing, Generic[T]):
             origin=Origin(session=self.id, parent=self._parent),
         )
         self._opened_on = engine, spec
+        self._held_tokens = 0
         self._asked = len(history)
         self._pictures = Pictures(engine.media_rules, count_pictures(history))
         return engine.open(spec)
@@ -435,6 +455,8 @@ class Session(AsyncClosing, Generic[T]):
         self._heard = True
         self._spent.take(event)
         self._transcript.take(event)
+        if isinstance(event, TurnEnded):
+            self._held_tokens += event.prompt_tokens + event.completion_tokens
 
     async def _leave(self, before: int, ended: bool) -> None:
         """Complete the history, and close an engine session that differs from it."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from caesura.runtime.remote.engine import RemoteEngine
-    from caesura.runtime.run.limits import Limits
+    from caesura.runtime.run.limits import Limits, Prices
     from caesura.runtime.sdk.agent import Agent
     from caesura.runtime.sdk.hooks import End, Hooks, Refuse
     from caesura.runtime.sdk.session import Answer, Session
@@ -43,6 +43,7 @@ _HOME = {
     "InvalidOutput": "caesura.runtime.errors",
     "LimitReached": "caesura.runtime.errors",
     "Limits": "caesura.runtime.run.limits",
+    "Prices": "caesura.runtime.run.limits",
     "Refuse": "caesura.runtime.sdk.hooks",
     "RemoteEngine": "caesura.runtime.remote.engine",
     "RequestAborted": "caesura.runtime.errors",
@@ -67,6 +68,7 @@ __all__ = [
     "InvalidOutput",
     "LimitReached",
     "Limits",
+    "Prices",
     "Refuse",
     "RemoteEngine",
     "RequestAborted",

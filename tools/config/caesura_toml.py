@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from caesura.tools.artifacts import DEFAULT_MAX_BYTES, DEFAULT_MAX_FILE_BYTES, ArtifactStore
 from caesura.tools.config.toolset import BUILTINS, Toolset
@@ -86,15 +86,37 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class PriceSettings(_Section):
+    """`[limits.prices]`: what a million tokens cost, in any currency."""
+
+    prompt: float = Field(ge=0, description="of the context, as far as a turn computes it")
+    completion: float = Field(ge=0, description="decoded ones")
+    cached: float | None = Field(
+        default=None, ge=0, description="of the context, where it is cached; default: as the others"
+    )
+
+
 class LimitSettings(_Section):
     """`[limits]`: bounds of each run; a field that is left out keeps the program's default."""
 
     max_turns: int | None = Field(default=None, ge=1, description="model turns")
     max_tokens: int | None = Field(default=None, ge=1, description="completion tokens")
     max_seconds: float | None = Field(default=None, gt=0, description="wall time, tools included")
+    max_requests: int | None = Field(
+        default=None, ge=1, description="model turns, with those of sub-agents"
+    )
+    max_calls: int | None = Field(default=None, ge=1, description="calls of tools")
+    max_cost: float | None = Field(default=None, gt=0, description="of all tokens, by the prices")
+    prices: PriceSettings | None = None
     max_result_tokens: int | None = Field(
         default=None, ge=1, description="longer tool results are cut"
     )
+
+    @model_validator(mode="after")
+    def _check_prices(self) -> Self:
+        if self.max_cost is not None and self.prices is None:
+            raise ValueError("max_cost needs prices = { prompt = ..., completion = ... }")
+        return self
 
 
 class ArtifactSettings(_Section):
