@@ -190,12 +190,21 @@ class Config(_Section):
         """Raise SetupError if it starts programs or uses variables, and the user knows nothing."""
         assert self.path is not None
         reaches_out = bool(self.servers) or "${" in self.path.read_text(errors="replace")
+        reaches_out = reaches_out or any(map(self._leaves_its_folder, self.tools.values()))
         if reaches_out and not is_trusted(self.path, self.digest):
             raise SetupError(
-                f"{self.path} starts MCP servers or uses variables of your environment, and you"
-                " have not allowed it as it is now: read it, then run `caesura tools trust` here,"
+                f"{self.path} starts programs, reads other folders or uses variables of your"
+                " environment, and you have not allowed it as it is now: read it, then run"
+                " `caesura tools trust` here,"
                 f" name it with --config, or set {ALLOW_ALL}=1"
             )
+
+    def _leaves_its_folder(self, table: Mapping[str, Any]) -> bool:
+        """Return whether a tool runs a program that the file names, or reads beside its folder."""
+        assert self.path is not None
+        own = self.path.parent.resolve()
+        folder = own / Path(str(table.get("folder", "."))).expanduser()
+        return "interpreter" in table or not folder.resolve().is_relative_to(own)
 
     @classmethod
     def _read(cls, path: Path) -> Self:
