@@ -236,6 +236,20 @@ class ToolRun:
     """Decides about the calls."""
     facts: RunFacts = NO_FACTS
     """The run's dependencies, and what it has done so far."""
+    program: str = ""
+    """The name by which the engine knows the run's session; empty: the scope's id."""
+    cache_salt: str | None = None
+    """Keeps the run's KV cache apart from that of runs with another salt."""
+
+    @property
+    def parent(self) -> str:
+        """The name of the session that sub-agents call their parent."""
+        return self.program or self.scope.session_id
+
+    def of_sub_agent(self, asker: str, facts: RunFacts) -> "ToolRun":
+        """Return the begin of a run that a tool of this one starts; `asker` is its own, if any."""
+        asker = asker or self.asker
+        return ToolRun(asker=asker, tenant=self.tenant, cache_salt=self.cache_salt, facts=facts)
 
 
 async def _nothing() -> None:

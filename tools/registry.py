@@ -9,7 +9,7 @@ from typing import Any
 from caesura.tools.limits import Breakers, CallStats, Slots
 from caesura.tools.tool import Tool
 
-_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
+TOOL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 
 
 class Registry:
@@ -41,7 +41,7 @@ class Registry:
         """
         if not isinstance(tool, Tool):
             raise TypeError(f"{tool!r} is not a Tool: decorate the function with @tool")
-        if not _NAME.fullmatch(tool.name):
+        if not TOOL_NAME.fullmatch(tool.name):
             raise ValueError(
                 f"invalid tool name {tool.name!r}: use 1 to 64 letters, digits, '_' and '-', "
                 "starting with a letter or '_'"

@@ -12,6 +12,7 @@ import typer
 from caesura.runtime.cli.errors import mistakes_told
 from caesura.runtime.cli.options import (
     DEFAULT_HOST_GIB,
+    AgentName,
     Formats,
     HostGib,
     Model,
@@ -46,21 +47,23 @@ def ask(
     question: Annotated[str, typer.Argument(help="The question.")],
     source: ModelOptions,
     tool: Tools = None,
+    agent: AgentName = None,
     trace: TraceFile = None,
     trace_title: TraceTitle = None,
     verbose: Verbose = False,
 ) -> None:
     """Ask the model one question, and print its tool calls and the answer."""
     set_log_level(verbose)
-    from caesura.runtime.cli.ask_chat import ask_once
+    from caesura.runtime.cli.ask_chat import Asked, ask_once
 
-    run(ask_once(question, source, tool, trace, trace_title))
+    run(ask_once(question, Asked(source, tool, agent), trace, trace_title))
 
 
 @filled
 def chat(
     source: ModelOptions,
     tool: Tools = None,
+    agent: AgentName = None,
     system: Annotated[str | None, typer.Option(help="The system message.")] = None,
     trace: TraceFile = None,
     trace_title: TraceTitle = None,
@@ -68,9 +71,9 @@ def chat(
 ) -> None:
     """Chat with a model in the terminal."""
     set_log_level(verbose)
-    from caesura.runtime.cli.ask_chat import converse
+    from caesura.runtime.cli.ask_chat import Asked, converse
 
-    run(converse(source, tool, system, trace, trace_title))
+    run(converse(Asked(source, tool, agent, system), trace, trace_title))
 
 
 @filled

@@ -32,8 +32,8 @@ from caesura.runtime.launch import (
 from caesura.scheduler.calibration import Calibration, CalibrationError
 from caesura.scheduler.model_facts import GroupFacts, LayoutFacts, ModelFacts
 from caesura.scheduler.paths import calibration_directory
-from caesura.tools.code.box import BoxFailed, default_python
-from caesura.tools.code.probe import check
+from caesura.tools.config.caesura_toml import Config
+from caesura.tools.services import SetupError
 
 
 def model_checks(
@@ -184,10 +184,10 @@ def examine(model: str | None = None, formats: Sequence[str] | None = None) -> i
     checks = [*_checks()]
     if model is not None:
         checks += [*model_checks(model, formats), *layout_checks(model)]
-    for name, checked in checks:
+    for name, check in checks:
         try:
             console.print(
-                f"[green]ok[/green]    {name}: {escape(checked())}", highlight=False, soft_wrap=True
+                f"[green]ok[/green]    {name}: {escape(check())}", highlight=False, soft_wrap=True
             )
         except Complaint as complaint:
             if str(complaint) in found:
@@ -208,7 +208,7 @@ def _checks() -> Iterator[tuple[str, Callable[[], str]]]:
     yield "bundled model", _bundled_model
     yield "calibration", _calibration
     yield "tools", _tools
-    yield "sandbox", _sandbox
+    yield "configuration", _configuration
     yield "disk", _disk
 
 
@@ -340,12 +340,20 @@ def _tools() -> str:
     )
 
 
-def _sandbox() -> str:
-    """Return what holds code that models write. A machine without a sandbox is no failure."""
+def _configuration() -> str:
+    """Return the configuration here, whose functions are imported, and its agents."""
     try:
-        return check(default_python())
-    except BoxFailed as error:
-        return f"none, so the tools python, shell and files cannot be enabled: {error}"
+        config = Config.load()
+        toolset = config.toolset()
+        for name in config.functions:
+            toolset.make(name)
+    except SetupError as error:
+        raise Complaint(str(error), "correct it; `caesura tools list` shows what is on") from None
+    if config.path is None:
+        return "no caesura.toml here, so all tools that need no settings"
+    named = {"functions": config.functions, "agents": config.agents, "MCP servers": config.servers}
+    told = [f"{what} {', '.join(names)}" for what, names in named.items() if names]
+    return f"{config.path}: {'; '.join(told) or 'no functions and no agents'}"
 
 
 def _disk() -> str:

@@ -117,6 +117,15 @@ Tools = Annotated[
         " that are on.",
     ),
 ]
+AgentName = Annotated[
+    str | None,
+    typer.Option(
+        "--agent",
+        "-a",
+        metavar="NAME",
+        help="An agent of the configuration, with its instructions, tools and limits.",
+    ),
+]
 ConfigFile = Annotated[
     Path | None,
     typer.Option(

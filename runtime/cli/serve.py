@@ -1,7 +1,7 @@
 """`caesura serve`: the engine, its supervisor and the server, put together by the options."""
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -19,6 +19,7 @@ from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import configured_limits
+from caesura.runtime.sdk.configured import ConfiguredAgents
 from caesura.runtime.server import serve
 from caesura.runtime.server.about import loading_app
 from caesura.runtime.server.app import ServerParts
@@ -143,6 +144,7 @@ async def serve_model(options: ServeOptions) -> None:
         if not options.paused.no_calibrate:
             await ensure_calibrated(engine)
         _say(tools_line(toolset.registry))
+        _say(agents_line(config.agents))
         # Recording starts here, so that it holds nothing of a calibration.
         about = (_title(engine), "serve", options.paused.about)
         async with recorded(engine, options.traces, config, *about) as recorder:
@@ -151,6 +153,7 @@ async def serve_model(options: ServeOptions) -> None:
             readiness.enter(Phase.READY)
             lifetime = options.lifetime
             parts = ServerParts(
+                agents=ConfiguredAgents(config, toolset, engine, recorder).served(),
                 vllm=vllm,
                 supervisor=supervisor_of(engine, vllm, readiness, lifetime, queue, recorder),
                 queue=queue,
@@ -158,7 +161,7 @@ async def serve_model(options: ServeOptions) -> None:
                 journal=options.stores.journal_store(),
                 people=people_of(toolset.services),
                 artifacts=toolset.services.artifacts,
-                audit=options.audits.log(len(toolset.registry) > 0),
+                audit=options.audits.log(len(toolset.registry) > 0 or bool(config.agents)),
                 recorder=recorder,
                 replays=replays_of(engine, None if options.door.no_what_if else recorder),
             )
@@ -249,6 +252,11 @@ def tools_line(tools: Registry) -> str:
     asking = {tool.name for tool in tools if tool.approval}
     named = (f"{name} (after approval)" if name in asking else name for name in tools.names)
     return escape(f"server tools, for requests that name them: {', '.join(named)}")
+
+
+def agents_line(names: Collection[str]) -> str:
+    """Return a line with the agents that clients may name as their model."""
+    return escape(f"agents, for requests that name them as model: {', '.join(names) or 'none'}")
 
 
 async def ensure_calibrated(engine: Engine) -> None:

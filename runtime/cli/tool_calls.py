@@ -68,7 +68,7 @@ async def show(config: Path | None, as_json: bool) -> None:
 async def _rows(toolset: Toolset) -> list[Row]:
     made: dict[str, Tool] = {}
     why: dict[str, str] = {}
-    for name in BUILTINS:
+    for name in toolset.names:
         try:
             reason = toolset.why_off(name)
             if reason is None:
@@ -78,10 +78,10 @@ async def _rows(toolset: Toolset) -> list[Row]:
         except SetupError as error:
             why[name] = str(error)
     rows = [
-        _row(made[name], _backend(toolset, name), BUILTINS[name].about)
+        _row(made[name], _backend(toolset, name), _about(name, made[name].description))
         if name in made
-        else Row(name, False, why[name], "", False, BUILTINS[name].about)
-        for name in BUILTINS
+        else Row(name, False, why[name], "", False, _about(name, "a Python function"))
+        for name in toolset.names
     ]
     silent = [row for source in toolset.sources if (row := await _start(toolset, source))]
     combined = Combined(made.values(), toolset.sources)
@@ -118,8 +118,14 @@ def _row(tool: Tool, backend: str, about: str) -> Row:
     )
 
 
+def _about(name: str, description: str) -> str:
+    return BUILTINS[name].about if name in BUILTINS else description
+
+
 def _backend(toolset: Toolset, name: str) -> str:
-    return str(getattr(toolset.settings[name], "backend", ""))
+    """Return what answers a tool's calls: its back end, or the function."""
+    settings = toolset.settings[name]
+    return str(getattr(settings, "function", "") or getattr(settings, "backend", ""))
 
 
 def _table(rows: list[Row]) -> Table:
@@ -169,9 +175,6 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "speak": {"text": "Good morning."},
     "ask_model": {"question": "Which planet is the largest?"},
     "ask_user": {"question": "Can you read this?", "options": ["yes", "no"]},
-    "python": {"code": "import sys\nprint(sys.version)\n2 ** 100"},
-    "shell": {"command": "uname -s; ls"},
-    "files": {"action": "list"},
 }
 
 console = Console()
@@ -192,8 +195,8 @@ async def try_tools(
             raise SetupError("`all` takes no arguments: each tool is called with a sample")
         async with read.toolset() as toolset:
             return await _try_all(toolset, as_json)
-    # A built-in tool is called even if it is off. Any other name is the name of a server's tool.
-    toolset = read.toolset([name] if name in BUILTINS else None)
+    # A tool is called even if it is off. Any other name is the name of a server's tool.
+    toolset = read.toolset([name] if name in (*BUILTINS, *read.functions) else None)
     async with toolset:
         if name not in toolset.registry:
             raise SetupError(toolset.registry.unknown(name))

@@ -49,7 +49,7 @@ def test(
 
 @app.command("trust")
 def trust_here() -> None:
-    """Allow the caesura.toml of this directory, as it is now, to start its MCP servers."""
+    """Allow the caesura.toml of this directory, as it is now, to run what it names."""
     from caesura.tools.config.caesura_toml import FILE, Config, trust
 
     with mistakes_told():
@@ -57,4 +57,8 @@ def trust_here() -> None:
         assert config.path is not None
         trust(config.path, config.digest)
     names = ", ".join(config.servers) or "none"
-    typer.echo(f"{config.path} is allowed until it changes; its MCP servers: {names}")
+    functions = ", ".join(config.functions) or "none"
+    typer.echo(
+        f"{config.path} is allowed until it changes; its MCP servers: {names}; its functions:"
+        f" {functions}"
+    )

@@ -51,6 +51,8 @@ class Plan:
     """How many answers the request gets, each from a run of its own."""
     notes: tuple[str, ...] = ()
     """What of the request is left out, beside its fields."""
+    agent: str | None = None
+    """The agent that the request names as its model."""
 
     def of_choice(self, number: int) -> "Plan":
         """Return the plan of one choice, which has a seed of its own if the request has one."""

@@ -189,7 +189,8 @@ class Agent(AsyncClosing, Generic[T, D]):
         self._model = _model_of(engine, model, api_key)
         spans = tracing_of(tracing, recorder)
         own = [each.as_tool() if isinstance(each, Agent) else each for each in listed(tools)]
-        self._tools = AgentTools(None if tools is None else own, config)
+        shared = tools if isinstance(tools, Registry) else None
+        self._tools = AgentTools(None if tools is None else own, config, shared)
         services = self._tools.toolset.services
         people = people_of(services)
         people.on_question = on_question or _tell_question

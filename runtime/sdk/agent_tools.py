@@ -10,7 +10,6 @@ from caesura.runtime.errors import UsageError
 from caesura.runtime.run.limits import Limits, configured_limits
 from caesura.tools import Registry, Tool, tool
 from caesura.tools.config.caesura_toml import Config
-from caesura.tools.config.toolset import BUILTINS
 from caesura.tools.services import SetupError
 from caesura.tools.source import ToolSource
 
@@ -21,12 +20,18 @@ OwnTool = Tool | ToolSource | Callable[..., Any] | str
 class AgentTools:
     """The tools of one agent, and their shared services.
 
-    If `given` is None, the agent has all tools of `config`. Raises `UsageError` for an unknown
+    If `given` is None, the agent has all tools of `config`. Their concurrency is bounded together
+    with that of a registry that is `shared`. Raises `UsageError` for an unknown
     name and for a tool that cannot be set up. Raises TypeError or ValueError for an item that
     cannot become a tool.
     """
 
-    def __init__(self, given: Iterable[OwnTool] | None, config: Config | Path | str | None) -> None:
+    def __init__(
+        self,
+        given: Iterable[OwnTool] | None,
+        config: Config | Path | str | None,
+        shared: Registry | None = None,
+    ) -> None:
         self._own: list[Tool] = []
         self._sources: list[ToolSource] = []
         self._starting: asyncio.Task[Registry] | None = None
@@ -34,14 +39,14 @@ class AgentTools:
             read = Config.load(Path(config)) if isinstance(config, str | Path) else config
             self.toolset = (read or Config()).toolset()
             if given is None and read is not None:
-                self._own += self.toolset.built_ins()
+                self._own += self.toolset.enabled_tools()
                 self._sources += self.toolset.sources
             for each in given or ():
                 self._add(each)
         except SetupError as error:
             raise UsageError(str(error)) from None
         self.limits = Limits() if read is None else configured_limits(read.limits)
-        self.registry = self.toolset.registry
+        self.registry = self.toolset.registry if shared is None else Registry(shared=shared)
         """The current tools, including those of the sources that have started."""
         self.registry.hold(map(self.toolset.ready, self._own))
 
@@ -90,13 +95,13 @@ class AgentTools:
 
     def _add_named(self, name: str) -> None:
         servers = {source.name: source for source in self.toolset.sources}
-        if name in BUILTINS:
+        if name in self.toolset.names:
             self._own.append(self.toolset.make(name))
         elif name in servers:
             self._sources.append(servers[name])
         else:
-            known = ", ".join((*BUILTINS, *servers))
-            raise UsageError(f"unknown built-in tool {name!r}; choose from: {known}")
+            known = ", ".join((*self.toolset.names, *servers))
+            raise UsageError(f"unknown tool {name!r}; choose from: {known}")
 
 
 def listed(given: Iterable[Any] | None) -> Iterable[Any]:

@@ -126,11 +126,17 @@ class Session(AsyncClosing, Generic[T]):
         self._name = name
         self._caller = calling()
         """The call of a tool that opened the session, whose run has its tokens counted too."""
-        self._parent = parent or (self._caller.scope.session_id if self._caller else "")
+        caller = None if self._caller is None else self._caller.run
+        self._parent = parent or ("" if caller is None else caller.parent)
         self._pictures = NO_PICTURES
         self._spent = UsageCount()  # of the run under way
         facts = RunFacts(deps, lambda: self._spent.total, lambda: self.messages)
-        self._tools = ToolRun(asker=asker_of(user), facts=facts)
+        asker = asker_of(user)
+        self._tools = (
+            ToolRun(asker=asker, facts=facts)
+            if caller is None
+            else caller.of_sub_agent(asker, facts)
+        )
         self._instructions = instructions
         self._hooks: HookRun | None = None
         """Of the run under way."""
@@ -443,7 +449,8 @@ class Session(AsyncClosing, Generic[T]):
             self._settings.sampling,
             pauses=pauses_of(self._registry),
             owner=self._tools.asker,
-            origin=Origin(session=self.id, parent=self._parent),
+            cache_salt=self._tools.cache_salt,
+            origin=Origin(self._tools.tenant, self.id, self._parent),
         )
         self._opened_on = engine, spec
         self._held_tokens = 0

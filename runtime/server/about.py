@@ -3,6 +3,7 @@
 Clients of Anthropic's API, which send `anthropic-version`, get its list of models.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caesura.runtime.server.api.chat_request import adapter_of
 from caesura.runtime.server.http.errors import ApiError, JsonAnswer, anthropic_error, invalid
@@ -27,9 +28,10 @@ MAX_PAGE = 1000
 
 
 class Models:
-    """The served model and its adapters, in OpenAI's form with vLLM's fields, and in Anthropic's.
+    """The served model, its adapters and the agents, in OpenAI's form with vLLM's fields.
 
-    `others` answers for OpenAI's list, if it is given.
+    They are in Anthropic's form too. `others` answers for OpenAI's list, if it is given, to which
+    the agents are added.
     """
 
     def __init__(self, state: State, others: ASGIApp | None) -> None:
@@ -39,11 +41,12 @@ class Models:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request for the list."""
-        names = [*self._state.engine.names, *self._state.engine.adapters]
+        state = self._state
+        names = [*state.engine.names, *state.engine.adapters, *state.agents]
         if _speaks_anthropic(Headers(scope=scope)):
             answer = _in_anthropics_form(lambda: self._page(names, HTTPConnection(scope)))
         elif self._others is not None:
-            await self._others(scope, receive, send)
+            await self._others(scope, receive, self._with_agents(scope, send))
             return
         else:
             answer = JsonAnswer({"object": "list", "data": list(map(self._card, names))})
@@ -54,15 +57,44 @@ class Models:
         name = request.path_params["id"]
 
         def told(shown: Any) -> dict[str, Any]:
-            adapter_of(name, self._state.engine)
+            adapter_of(name, self._state.engine, self._state.agents)
             return dict(shown(name))
 
         if _speaks_anthropic(request.headers):
             return _in_anthropics_form(lambda: told(self._info))
         return JsonAnswer(told(self._card))
 
+    def _with_agents(self, scope: Scope, send: Send) -> Send:
+        """Return a `send` that adds the agents to a list of models."""
+        if not self._state.agents or scope["method"] != "GET":
+            return send
+        start: Message = {}
+        body = bytearray()
+
+        async def extended(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                start.update(message)
+                return
+            body.extend(message.get("body", b""))
+            if message.get("more_body", False):
+                return
+            told = _listed(start["status"], bytes(body))
+            if told is None:
+                await send(start)
+                await send({**message, "body": bytes(body)})
+                return
+            told["data"] += map(self._card, self._state.agents)
+            answer = JsonAnswer(told)
+            headers = {"headers": answer.raw_headers}
+            await send({**start, **headers})
+            await send({**message, "body": answer.body})
+
+        return extended
+
     def _card(self, name: str) -> dict[str, Any]:
         base = self._state.engine.model
+        agent = self._state.agents.get(name)
+        about = {} if agent is None else {"description": agent.description}
         return {
             "id": name,
             "object": "model",
@@ -72,7 +104,7 @@ class Models:
             "parent": None if name in self._state.engine.names else base,
             "max_model_len": self._state.engine.context_tokens,
             "permission": [],
-        }
+        } | about
 
     def _info(self, name: str) -> dict[str, Any]:
         engine = self._state.engine
@@ -134,9 +166,26 @@ def _place(names: Sequence[str], name: str, param: str) -> int:
     return names.index(name)
 
 
+def _listed(status: int, body: bytes) -> dict[str, Any] | None:
+    """Return the list in an answer, or None if it holds none."""
+    try:
+        told = json.loads(body) if status == 200 else None
+    except ValueError:
+        return None
+    return told if isinstance(told, dict) and isinstance(told.get("data"), list) else None
+
+
+def model_routes(state: State, others: ASGIApp | None) -> list[BaseRoute]:
+    """Return the routes of models; `others` answers for OpenAI's list, if it is given."""
+    models = Models(state, others)
+    return [
+        Route("/v1/models", models, methods=["GET"]),
+        Route("/v1/models/{id:path}", models.one),  # names of models contain slashes
+    ]
+
+
 def about_routes(state: State, others: ASGIApp | None) -> list[BaseRoute]:
     """Return the routes; `others` answers for OpenAI's list of models, if it is given."""
-    models = Models(state, others)
 
     async def health(request: Request) -> Response:
         if state.readiness is None:
@@ -154,8 +203,7 @@ def about_routes(state: State, others: ASGIApp | None) -> list[BaseRoute]:
         return Response(state.metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
 
     return [
-        Route("/v1/models", models, methods=["GET"]),
-        Route("/v1/models/{id:path}", models.one),  # names of models contain slashes
+        *model_routes(state, others),
         Route(HEALTH, health),
         Route(READY, ready),
         Route("/metrics", metrics),

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,13 +14,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from caesura.runtime.audit import AuditLog
 from caesura.runtime.engine import Engine
+from caesura.runtime.errors import UsageError
 from caesura.runtime.journal.record import Recorded
 from caesura.runtime.journal.store import JournalStore
 from caesura.runtime.journal.writer import JournalWriter
 from caesura.runtime.recording.recorder import HttpLog, Recorder
 from caesura.runtime.run.limits import bounded
 from caesura.runtime.run.media import MediaFetcher
-from caesura.runtime.server.about import about_routes
+from caesura.runtime.run.served_agent import Agents
+from caesura.runtime.server.about import about_routes, model_routes
 from caesura.runtime.server.api import chat_request, messages_request
 from caesura.runtime.server.api.chat import ChatCompletions
 from caesura.runtime.server.api.chat_kept import KeptChats
@@ -84,6 +86,8 @@ class ServerParts:
     """Bounds how long requests wait for the engine."""
     store: ResponseStore | None = None
     """Keeps responses; without one, they are kept in memory."""
+    agents: Agents = field(default_factory=dict)
+    """The agents that clients may name as their model."""
     journal: JournalStore | None = None
     """Keeps runs, which then survive this process."""
     people: People | None = None
@@ -199,6 +203,11 @@ class Application:
         return self._state.options
 
     @property
+    def agents(self) -> Agents:
+        """The agents that clients may name as their model."""
+        return self._state.agents
+
+    @property
     def metrics(self) -> Metrics:
         """The metrics of this application."""
         return self._state.metrics
@@ -299,6 +308,7 @@ def _state(engine: Engine, tools: Registry, options: ServerOptions, parts: Serve
         tools=tools,
         options=options,
         limits=bounded(options.limits, engine.max_answer_tokens),
+        agents=_checked(parts.agents, engine),
         metrics=metrics,
         gate=Gate(options.max_concurrent, metrics.in_flight, door.quotas, check, queue),
         door=door,
@@ -337,6 +347,8 @@ def _router(state: State, parts: ServerParts, runs: Runs, traces: Traces) -> Rou
     ]
     if vllm is None or not vllm.listens:
         routes += about_routes(state, delegation)
+    elif state.agents:
+        routes += model_routes(state, delegation)
     if artifacts is not None:
         routes += artifact_routes(artifacts, state.door)
     if state.people is not None:
@@ -346,6 +358,17 @@ def _router(state: State, parts: ServerParts, runs: Runs, traces: Traces) -> Rou
     if state.replays is not None:
         routes += whatif_routes(state.replays)
     return Router(routes, redirect_slashes=False, default=delegation or _no_route)
+
+
+def _checked(agents: Agents, engine: Engine) -> Agents:
+    """Return the agents; raise `UsageError` for one with the name of a model."""
+    for name in agents:
+        if name in engine.names or name in engine.adapters:
+            raise UsageError(
+                f"the agent {name!r} has the name of the model or of an adapter: rename it, or give"
+                " the model another --served-model-name"
+            )
+    return agents
 
 
 def _spliced(state: State, vllm: VllmServer, delegation: Delegation) -> Spliced | None:

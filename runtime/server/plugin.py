@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from caesura.runtime.errors import CaesuraError, UsageError
 from caesura.runtime.launch import inside, server_around
 from caesura.runtime.run.limits import configured_limits
+from caesura.runtime.sdk.configured import ConfiguredAgents
 from caesura.runtime.server.api.delegation import Again, may_be_ours
 from caesura.runtime.server.app import CHAT, Application, ServerParts, create_app
 from caesura.runtime.server.http.errors import ApiError
@@ -98,6 +99,7 @@ class EndpointPlugin:
             allow_private=config.allow_private,
         )
         parts = ServerParts(
+            agents=ConfiguredAgents(config, toolset, engine, recorder).served(),
             artifacts=toolset.services.artifacts,
             people=people_of(toolset.services),
             recorder=recorder,
@@ -129,7 +131,10 @@ class EndpointPlugin:
                 return
             body = await Request(scope, receive).body()
             receive = Again(body, receive)
-            if may_be_ours(body) or "Content-Encoding" in HTTPConnection(scope).headers:
+            if (
+                may_be_ours(body, ours.agents)
+                or "Content-Encoding" in HTTPConnection(scope).headers
+            ):
                 await ours(scope, receive, send)
                 return
         elif ours is not None and scope["type"] != "lifespan":

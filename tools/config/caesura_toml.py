@@ -1,8 +1,8 @@
 """`caesura.toml`: which tools are enabled, their settings, directories, and limits of a run.
 
 A `caesura.toml` in the current directory may come with somebody else's repository. It can name
-programs to start, and put variables of the user's environment into what these get. So the user
-must have allowed it, as it is.
+programs to start, Python modules to import and files to read, and put variables of the user's
+environment into what programs get. So the user must have allowed it, as it is.
 """
 
 import hashlib
@@ -18,10 +18,13 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from caesura.tools.artifacts import DEFAULT_MAX_BYTES, DEFAULT_MAX_FILE_BYTES, ArtifactStore
+from caesura.tools.config.agents import AgentSettings, RunLimits, needed, read_agents
+from caesura.tools.config.functions import FUNCTION
 from caesura.tools.config.toolset import BUILTINS, Toolset
 from caesura.tools.mcp.server import MCPServer
 from caesura.tools.mcp.settings import ServerSettings, read_servers, servers_from_json
 from caesura.tools.people import PeopleSettings, people_of
+from caesura.tools.registry import TOOL_NAME
 from caesura.tools.services import (
     Services,
     SetupError,
@@ -77,7 +80,7 @@ def _place() -> Path:
 
 FILE = "caesura.toml"
 SECTIONS = (
-    *("tools", "limits", "artifacts", "data", "people", "mcpServers"),
+    *("tools", "agents", "limits", "artifacts", "data", "people", "mcpServers"),
     *("trace", "allow_private", "mcp_config"),
 )
 
@@ -86,28 +89,9 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class PriceSettings(_Section):
-    """`[limits.prices]`: what a million tokens cost, in any currency."""
-
-    prompt: float = Field(ge=0, description="of the context, as far as a turn computes it")
-    completion: float = Field(ge=0, description="decoded ones")
-    cached: float | None = Field(
-        default=None, ge=0, description="of the context, where it is cached; default: as the others"
-    )
-
-
-class LimitSettings(_Section):
+class LimitSettings(RunLimits):
     """`[limits]`: bounds of each run; a field that is left out keeps the program's default."""
 
-    max_turns: int | None = Field(default=None, ge=1, description="model turns")
-    max_tokens: int | None = Field(default=None, ge=1, description="completion tokens")
-    max_seconds: float | None = Field(default=None, gt=0, description="wall time, tools included")
-    max_requests: int | None = Field(
-        default=None, ge=1, description="model turns, with those of sub-agents"
-    )
-    max_calls: int | None = Field(default=None, ge=1, description="calls of tools")
-    max_cost: float | None = Field(default=None, gt=0, description="of all tokens, by the prices")
-    prices: PriceSettings | None = None
     max_result_tokens: int | None = Field(
         default=None, ge=1, description="longer tool results are cut"
     )
@@ -150,9 +134,10 @@ class Config(_Section):
     path: Path | None = None
     """The file that was read; paths in it are relative to its directory."""
     enabled: tuple[str, ...] | None = None
-    """The built-in tools that are enabled; None: all that can be."""
+    """The built-in tools and functions that are enabled; None: all that can be."""
     tools: dict[str, dict[str, Any]] = {}
     """The tables `[tools.NAME]`."""
+    agents: dict[str, AgentSettings] = {}
     limits: LimitSettings = LimitSettings()
     artifacts: ArtifactSettings = ArtifactSettings()
     data: DataSettings = DataSettings()
@@ -168,7 +153,8 @@ class Config(_Section):
         """Read a file; None: ./caesura.toml, else the user's file, else an empty configuration.
 
         Raises SetupError, which names the file, the key and the allowed keys. A ./caesura.toml that
-        was not named must be trusted, if it starts programs or uses variables of the environment.
+        was not named must be trusted, if it starts programs, imports Python modules or uses
+        variables of the environment.
         """
         if path is not None:
             return cls._read(path.absolute())
@@ -186,25 +172,29 @@ class Config(_Section):
         servers = {name: each.model_dump(mode="json") for name, each in self.servers.items()}
         return digest_of([self.path.read_text(errors="replace"), servers])
 
-    def _check_trusted(self) -> None:
-        """Raise SetupError if it starts programs or uses variables, and the user knows nothing."""
-        assert self.path is not None
-        reaches_out = bool(self.servers) or "${" in self.path.read_text(errors="replace")
-        reaches_out = reaches_out or any(map(self._leaves_its_folder, self.tools.values()))
-        if reaches_out and not is_trusted(self.path, self.digest):
-            raise SetupError(
-                f"{self.path} starts programs, reads other folders or uses variables of your"
-                " environment, and you have not allowed it as it is now: read it, then run"
-                " `caesura tools trust` here,"
-                f" name it with --config, or set {ALLOW_ALL}=1"
-            )
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The names of the tools that are Python functions."""
+        return tuple(name for name, each in self.tools.items() if name not in BUILTINS)
 
-    def _leaves_its_folder(self, table: Mapping[str, Any]) -> bool:
-        """Return whether a tool runs a program that the file names, or reads beside its folder."""
+    @property
+    def reaches_out(self) -> bool:
+        """Whether it starts programs, imports Python modules, or reads other files or variables."""
         assert self.path is not None
-        own = self.path.parent.resolve()
-        folder = own / Path(str(table.get("folder", "."))).expanduser()
-        return "interpreter" in table or not folder.resolve().is_relative_to(own)
+        files = any(each.instructions_file is not None for each in self.agents.values())
+        named = bool(self.servers or self.functions or files)
+        return named or "${" in self.path.read_text(errors="replace")
+
+    def _check_trusted(self) -> None:
+        """Raise SetupError if it reaches out, and the user does not know it."""
+        assert self.path is not None
+        if self.reaches_out and not is_trusted(self.path, self.digest):
+            raise SetupError(
+                f"{self.path} starts MCP servers, imports Python modules, reads files or uses"
+                " variables of your environment, and you have not allowed it as it is now: read it,"
+                " then run `caesura tools trust` here, name it with --config, or set"
+                f" {ALLOW_ALL}=1"
+            )
 
     @classmethod
     def _read(cls, path: Path) -> Self:
@@ -215,17 +205,21 @@ class Config(_Section):
         section = partial(_section, path, read)
         tools, servers = dict(_table(path, read, "tools")), _table(path, read, "mcpServers")
         enabled = tools.pop("enabled", None)
+        functions = [name for name, each in tools.items() if _is_function(each)]
+        listed = _listed(path, read.get("mcp_config")) | read_servers(servers, path)
+        known = [*BUILTINS, *functions, *listed]
         try:
             return cls(
                 path=path,
-                enabled=enabled if enabled is None else _names(path, enabled),
+                enabled=enabled if enabled is None else _names(path, enabled, functions),
                 tools={name: _tool(path, name, each) for name, each in tools.items()},
                 limits=section("limits", LimitSettings),
                 artifacts=section("artifacts", ArtifactSettings),
                 data=section("data", DataSettings),
                 people=section("people", PeopleSettings),
                 trace=section("trace", TraceSettings),
-                servers=_listed(path, read.get("mcp_config")) | read_servers(servers, path),
+                servers=listed,
+                agents=read_agents(_table(path, read, "agents"), known, path),
                 allow_private=read.get("allow_private", False),
             )
         except ValidationError as error:
@@ -248,17 +242,28 @@ class Config(_Section):
         people_of(services, self.people)
         return services
 
+    def tools_of(self, agent: str) -> list[str]:
+        """Return the names of the tools and MCP servers that an agent uses, also by its agents.
+
+        Raises SetupError for an unknown agent.
+        """
+        if agent not in self.agents:
+            where = f"{self.path}: " if self.path is not None else ""
+            known = ", ".join(self.agents) or "none"
+            raise SetupError(f"{where}there is no agent {agent!r} in [agents]; there are: {known}")
+        return needed(agent, self.agents)
+
     def toolset(self, only: Iterable[str] | None = None) -> Toolset:
         """Return the configured tools, not yet started.
 
-        only: names of built-in tools and MCP servers, instead of all that are enabled. Raises
-        SetupError for an unknown name, and for a server that needs a package or a variable that is
-        missing.
+        only: names of tools and MCP servers, instead of all that are enabled. Raises SetupError for
+        an unknown name, and for a server that needs a package or a variable that is missing.
         """
         wanted = None if only is None else list(only)
+        own = [*BUILTINS, *self.functions]
         for name in wanted or ():
-            if name not in BUILTINS and name not in self.servers:
-                raise SetupError(f"--tool: {unknown_key(name, [*BUILTINS, *self.servers])}")
+            if name not in own and name not in self.servers:
+                raise SetupError(f"--tool: {unknown_key(name, [*own, *self.servers])}")
         services = self.services()
         servers = [
             MCPServer(name, server, artifacts=services.artifacts)
@@ -268,7 +273,7 @@ class Config(_Section):
         return Toolset(
             services,
             self.tools,
-            enabled=self.enabled if wanted is None else [n for n in wanted if n in BUILTINS],
+            enabled=self.enabled if wanted is None else [n for n in wanted if n in own],
             sources=servers,
             max_result_tokens=self.limits.max_result_tokens,
             origin=self.path,
@@ -315,20 +320,37 @@ def _section(path: Path, read: Mapping[str, Any], name: str, kind: type[BaseMode
         raise SetupError(f"{path}{_line(path, name)}: [{name}]: {said}") from None
 
 
-def _names(path: Path, given: Any) -> tuple[str, ...]:
+def _names(path: Path, given: Any, functions: list[str]) -> tuple[str, ...]:
     if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
         raise SetupError(f"{path}: [tools]: enabled must be a list of names, got {given!r}")
     for name in given:
-        if name not in BUILTINS:
-            raise SetupError(f"{path}: [tools]: enabled: {unknown_key(name, list(BUILTINS))}")
+        if name not in BUILTINS and name not in functions:
+            known = [*BUILTINS, *functions]
+            raise SetupError(f"{path}: [tools]: enabled: {unknown_key(name, known)}")
     return tuple(given)
 
 
+def _is_function(given: Any) -> bool:
+    return isinstance(given, dict) and FUNCTION in given
+
+
 def _tool(path: Path, name: str, given: Any) -> dict[str, Any]:
-    if name not in BUILTINS:
-        raise SetupError(f"{path}: [tools]: {unknown_key(name, ['enabled', *BUILTINS])}")
+    if name not in BUILTINS and not _is_function(given):
+        known = unknown_key(name, ["enabled", *BUILTINS])
+        hint = f'; a Python function needs [tools.{name}] function = "module:attribute"'
+        raise SetupError(f"{path}: [tools]: {known}{hint}")
     if not isinstance(given, dict):
         raise SetupError(f"{path}: [tools]: {name!r} must be a table, [tools.{name}]")
+    if name in BUILTINS and FUNCTION in given:
+        raise SetupError(
+            f"{path}: [tools.{name}]: {name!r} is a built-in tool: give the function"
+            f" {given[FUNCTION]!r} another name"
+        )
+    if not TOOL_NAME.fullmatch(name):
+        raise SetupError(
+            f"{path}: [tools]: {name!r} is no name of a tool: use 1 to 64 letters, digits, '_' and"
+            " '-', starting with a letter or '_'"
+        )
     return given
 
 

@@ -2,15 +2,17 @@
 
 import asyncio
 import importlib
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from pydantic import ValidationError
 
 from caesura.tools.closing import AsyncClosing
+from caesura.tools.config.functions import FUNCTION, FunctionSettings, function_tool
 from caesura.tools.people import people_of, with_approval
 from caesura.tools.registry import Registry
 from caesura.tools.services import (
@@ -22,6 +24,9 @@ from caesura.tools.services import (
 )
 from caesura.tools.source import Combined, ToolSource
 from caesura.tools.tool import Tool
+
+LOG = logging.getLogger(__name__)
+Settings = TypeVar("Settings", bound=ToolSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +69,20 @@ BUILTINS = {
             needs_settings=True,
         ),
         Builtin("ask_user", "caesura.tools.people", "questions to a person"),
-        Builtin("python", "caesura.tools.code.python", "Python in a sandbox", needs_settings=True),
-        Builtin("shell", "caesura.tools.code.shell", "commands in a sandbox", needs_settings=True),
-        Builtin("files", "caesura.tools.code.files", "files in a sandbox", needs_settings=True),
     )
 }
 _OF_THE_TOOL = ("timeout_seconds", "retries", "concurrency", "max_result_tokens", "breaker")
 
 
 class Toolset(AsyncClosing):
-    """Makes built-in tools with the services that they share, and starts sources of more tools.
+    """Makes the tools of a process with the services that they share, and starts sources of more.
+
+    They are built-in tools, and the Python functions that the settings name.
 
         async with Toolset(services, enabled=["calculator", "search"]) as tools:
             Dispatcher(tools.registry)
 
-    settings: the tables `[tools.NAME]`, by the tools' names. enabled: the built-ins to use; None:
+    settings: the tables `[tools.NAME]`, by the tools' names. enabled: the tools to use; None:
     those that are configured, and those that need no settings. sources: for example MCP servers.
     max_result_tokens: limit for tools that do not set their own. origin: the configuration file,
     for messages and relative paths. A tool with `approval` asks a person before each call.
@@ -99,7 +103,7 @@ class Toolset(AsyncClosing):
         self.registry = Registry()
         """The current tools; empty before `start`."""
         self.off: dict[str, str] = {}
-        """Why each missing built-in could not be enabled, by name; filled by `start`."""
+        """Why each missing tool could not be enabled, by name; filled by `start`."""
         self.settings: dict[str, ToolSettings] = {}
         """The settings of the tools that were made, by name."""
         self._settings = {name: dict(each) for name, each in (settings or {}).items()}
@@ -107,11 +111,19 @@ class Toolset(AsyncClosing):
         self._max_result_tokens = max_result_tokens
         self._origin = origin
         self._made: dict[str, Tool] = {}
+        self._ready: dict[str, Tool] = {}
+        self._combined: Combined | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all tools that `make` knows: the built-ins, then the functions."""
+        functions = [name for name, each in self._settings.items() if FUNCTION in each]
+        return [*BUILTINS, *(name for name in functions if name not in BUILTINS)]
 
     def make(self, name: str) -> Tool:
-        """Return the built-in tool of that name, made once.
+        """Return the tool of that name, made once.
 
-        Raises SetupError for an unknown name, wrong settings, or a missing package.
+        Raises SetupError for an unknown name, wrong settings, or a missing package or function.
         """
         if name not in self._made:
             try:
@@ -128,19 +140,33 @@ class Toolset(AsyncClosing):
             tool = replace(tool, max_result_tokens=self._max_result_tokens)
         return with_approval(tool, people_of(self.services)) if tool.approval else tool
 
+    def tool(self, name: str) -> Tool:
+        """Return the tool of that name, ready to be called, though it may not be enabled.
+
+        Raises SetupError as `make` does.
+        """
+        if name not in self._ready:
+            self._ready[name] = self.ready(self.make(name))
+        return self._ready[name]
+
+    def of_source(self, name: str) -> list[Tool]:
+        """Return the current tools of the source of that name."""
+        origins = {} if self._combined is None else self._combined.origins
+        return [tool for tool in self.registry if origins.get(tool.name) == name]
+
     async def start(self) -> Registry:
         """Make the enabled tools, start the sources, and return the registry, which follows them.
 
         Raises SetupError for a configured tool that cannot be set up.
         """
-        return await self.hold(self.built_ins(), self.sources)
+        return await self.hold(self.enabled_tools(), self.sources)
 
     async def hold(self, own: Iterable[Tool], sources: Sequence[ToolSource]) -> Registry:
         """Start these sources, and keep the registry equal to `own` and the sources' tools.
 
         Raises SetupError where a required source does not start; then no source is started.
         """
-        combined, stack = Combined(own, sources, self.ready), AsyncExitStack()
+        combined, stack = Combined(own, sources, self._once_ready), AsyncExitStack()
 
         async def start(source: ToolSource) -> None:
             await source.start()
@@ -160,8 +186,14 @@ class Toolset(AsyncClosing):
         self.services.at_end(stack.aclose)
         for source in sources:
             stack.callback(source.watch(lambda: self.registry.hold(combined.tools())))
+        self._combined = combined
         self.registry.hold(combined.tools())
         return self.registry
+
+    def _once_ready(self, tool: Tool) -> Tool:
+        """Return the tool that is ready; one of this toolset's own is always the same object."""
+        own = self._made.get(tool.name) is tool
+        return self.tool(tool.name) if own else self.ready(tool)
 
     async def aclose(self) -> None:
         """Stop what was started, last first. May be called twice."""
@@ -176,15 +208,15 @@ class Toolset(AsyncClosing):
             raise
         return self
 
-    def built_ins(self) -> list[Tool]:
-        """Return the built-in tools that are enabled.
+    def enabled_tools(self) -> list[Tool]:
+        """Return the built-in tools and the functions that are enabled.
 
         Raises SetupError for a configured tool that cannot be set up.
         """
         if self._enabled is not None:
             return [self.make(name) for name in self._enabled]
         made = []
-        for name in BUILTINS:
+        for name in self.names:
             reason = self.why_off(name)
             if reason is None:
                 try:
@@ -198,16 +230,19 @@ class Toolset(AsyncClosing):
         return made
 
     def why_off(self, name: str) -> str | None:
-        """Return why the configuration disables a built-in tool; None if it does not."""
+        """Return why the configuration disables a tool; None if it does not."""
         if self._enabled is not None:
             return None if name in self._enabled else "not among the enabled tools"
-        if BUILTINS[name].needs_settings and name not in self._settings:
+        needs = name in BUILTINS and BUILTINS[name].needs_settings
+        if needs and name not in self._settings:
             return f"needs [tools.{name}] in the configuration"
         return None
 
     def _make(self, name: str) -> Tool:
+        if name not in BUILTINS and name in self.names:
+            return self._function(name)
         if name not in BUILTINS:
-            raise SetupError(f"[tools]: {unknown_key(name, list(BUILTINS))}")
+            raise SetupError(f"[tools]: {unknown_key(name, self.names)}")
         try:
             module = importlib.import_module(BUILTINS[name].module)
             kind, make = module.Settings, module.make
@@ -217,6 +252,15 @@ class Toolset(AsyncClosing):
         self.settings[name] = settings
         return _adjusted(make(settings, self.services), settings)
 
+    def _function(self, name: str) -> Tool:
+        settings = _settings(name, FunctionSettings, self._settings[name], self._origin)
+        self.settings[name] = settings
+        folder = None if self._origin is None else self._origin.parent
+        made = function_tool(name, settings, folder)
+        if not made.description:
+            LOG.warning("the tool %s has no description, by which a model chooses", name)
+        return _adjusted(made, settings)
+
 
 async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
     if tasks:
@@ -224,8 +268,8 @@ async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
 
 
 def _settings(
-    name: str, kind: type[ToolSettings], given: Mapping[str, Any], origin: Path | None
-) -> ToolSettings:
+    name: str, kind: type[Settings], given: Mapping[str, Any], origin: Path | None
+) -> Settings:
     said = dict(given)
     for key, value in said.items():
         field = kind.model_fields.get(key)

@@ -108,7 +108,7 @@ async def _planned(state: State, request: Request) -> tuple[ChatRequest, Plan]:
     asked = await parsed_once(request, parse)
 
     def planned(body: bytes) -> Plan:
-        return make_plan(asked, state.engine, state.tools, state.limits)
+        return make_plan(asked, state.engine, state.tools, state.limits, state.agents)
 
     return asked, await parsed(planned, await request.body())
 

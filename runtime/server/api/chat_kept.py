@@ -169,11 +169,11 @@ class KeptChats:
         for record in records:
             if record.about.get("api") != API or self._state.journal is None:
                 continue
-            journal, limits = self._state.journal.resume(record), self._state.limits
+            state, journal = self._state, self._state.journal.resume(record)
             try:
                 body = str(record.about["body"]).encode()
                 asked = parse(body)
-                plan = make_plan(asked, self._state.engine, self._state.tools, limits)
+                plan = make_plan(asked, state.engine, state.tools, state.limits, state.agents)
                 sender = Sender.from_wire(record.about["sender"])
                 created = int(record.about["created"])
                 answer = _answer(plan, asked, record.run_id, created)

@@ -27,6 +27,8 @@ from caesura.runtime.run.context import Plan, pauses_of
 from caesura.runtime.run.fold import digest
 from caesura.runtime.run.limits import Limits, bounded
 from caesura.runtime.run.media import MEDIA_ROLES, Content, content_of
+from caesura.runtime.run.served_agent import NO_AGENTS, Agents
+from caesura.runtime.server.api.agents import AgentRequest, agents_adapter
 from caesura.runtime.server.api.custom import arguments_of, enforced, shown_function
 from caesura.runtime.server.api.fields import (
     MAX_MESSAGES,
@@ -382,9 +384,25 @@ def _refuse_contradictions(request: ChatRequest) -> None:
         )
 
 
-def make_plan(request: ChatRequest, engine: Engine, tools: Registry, limits: Limits) -> Plan:
+def make_plan(
+    request: ChatRequest,
+    engine: Engine,
+    tools: Registry,
+    limits: Limits,
+    agents: Agents = NO_AGENTS,
+) -> Plan:
     """Return the plan of `request`; raise `ApiError` for a model or tool that is not served."""
-    adapter = adapter_of(request.model, engine)
+    adapter = adapter_of(request.model, engine, agents)
+    agents_own = AgentRequest.of(request.model, agents)
+    if agents_own is None:
+        return _plan(request, adapter, engine, tools, limits)
+    request, tools = agents_own.asked(request), agents_own.among(tools)
+    return agents_own.plan(_plan(request, adapter, engine, tools, agents_own.limits(engine)))
+
+
+def _plan(
+    request: ChatRequest, adapter: str | None, engine: Engine, tools: Registry, limits: Limits
+) -> Plan:
     say_once(request.left_out())
     registry = selected(request.server_tools, tools)
     clients = _client_tools(request.tools, registry)
@@ -454,16 +472,18 @@ def _call_rule(
     return None if choice == "none" or rule == CallRule() else rule
 
 
-def adapter_of(asked: str, engine: Engine) -> str | None:
+def adapter_of(asked: str, engine: Engine, agents: Agents = NO_AGENTS) -> str | None:
     """Return the LoRA adapter that a request names as its model, or None for the model itself.
 
-    Raises `ApiError` 404 for any other name.
+    An agent has an adapter of its own, or none. Raises `ApiError` 404 for any other name.
     """
+    if asked in agents:
+        return agents_adapter(agents[asked], engine)
     if asked in engine.names:
         return None
     if asked in engine.adapters:
         return asked
-    served = (*engine.names, *engine.adapters)
+    served = (*engine.names, *engine.adapters, *agents)
     names = ", ".join(map(repr, served))
     verb = "are" if len(served) > 1 else "is"
     message = f"The model {asked!r} is not served here; {names} {verb}."
@@ -486,7 +506,7 @@ def _client_tools(tools: Sequence[ChatTool], registry: Registry) -> dict[str, Ch
         if name in clients:
             raise invalid(f"{param}: there is already a tool named {name!r}.", param)
         if name in registry:
-            raise invalid(f"{param}: {name!r} is named in server_tools too.", param)
+            raise invalid(f"{param}: {name!r} is a tool of the server's in this request.", param)
         clients[name] = tool
     return clients
 

@@ -55,6 +55,12 @@ def summarising(plan: Plan, question: str = SUMMARISE) -> Plan:
     )
 
 
+def heads_of(messages: Sequence[Message], own: Sequence[Message]) -> Sequence[Message]:
+    """Return the system messages with which a conversation begins: `own`, and those before it."""
+    count = next((n for n, each in enumerate(messages) if each.get("role") != "system"), 0)
+    return messages[:count] if len(messages[:count]) > len(own) else own
+
+
 def continued(plan: Plan, summary: str, heads: Sequence[Message]) -> Plan:
     """Return the plan of the answer to a conversation of which `heads` and a summary are left."""
     messages = (*heads, summary_message(summary))

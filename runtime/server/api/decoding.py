@@ -14,9 +14,10 @@ from typing import Protocol, TypeVar
 from caesura.intercept.calls.events import TurnEnded
 from caesura.runtime.engine import EngineSession
 from caesura.runtime.errors import CaesuraError, LimitReached, UsageError
-from caesura.runtime.events import RunEvent, ToolReturned
+from caesura.runtime.events import RunEvent, ToolReturned, Usage
 from caesura.runtime.journal.journaled_run import JournaledRun
 from caesura.runtime.run.context import Plan, RunContext
+from caesura.runtime.run.limits import Budget
 from caesura.runtime.run.loop import traced
 from caesura.runtime.run.media import Pictures, count_pictures
 from caesura.runtime.server.http.errors import ApiError
@@ -84,6 +85,33 @@ class _Accounts:
             self.state.audit.tool_returned(returned, self.tools)
 
 
+class _SharedBudget:
+    """The budget of a run, as the agents that its tools run share it.
+
+    What these decode counts for the limits of the sender's key too.
+    """
+
+    def __init__(self, budget: Budget, state: State, sender: Sender) -> None:
+        self._budget = budget
+        self._state = state
+        self._sender = sender
+
+    @property
+    def tokens_left(self) -> int | None:
+        return self._budget.tokens_left
+
+    def is_used_up(self, limit: str) -> bool:
+        return self._budget.is_used_up(limit)
+
+    def price(self, computed: int, cached: int, completion: int) -> float:
+        return self._budget.price(computed, cached, completion)
+
+    def add(self, usage: Usage, cost: float) -> None:
+        self._budget.add(usage, cost)
+        if tokens := usage.prompt_tokens + usage.completion_tokens:
+            self._state.gate.quotas.spend(self._sender, tokens)
+
+
 @asynccontextmanager
 async def begun_run(
     state: State,
@@ -106,15 +134,24 @@ async def begun_run(
         asker=sender.asker or ("" if journaled is None else journaled.asker),
         tenant=sender.tenant,
         log=None if journaled is None else journaled.calls,
+        program=plan.spec.origin.session,
+        cache_salt=plan.spec.cache_salt,
     )
     trace = None
     if state.tracing is not None:
         model = plan.spec.adapter or state.engine.model
-        trace = state.tracing.run(model, response_id=session_id, came_with=sender.trace)
+        about = (model, plan.agent)
+        trace = state.tracing.run(*about, response_id=session_id, came_with=sender.trace)
     pictures = Pictures(rules, count_pictures(messages))
     results_first = () if journaled is None else journaled.results_first
     context = RunContext.of(state.engine, plan, tools, pictures, trace, results_first)
-    context = replace(context, observer=_Accounts(state, plan, sender, context.tools))
+    budget = Budget(plan.limits, time.monotonic)
+    context = replace(
+        context,
+        budget=budget,
+        tools=replace(context.tools, budget=_SharedBudget(budget, state, sender)),
+        observer=_Accounts(state, plan, sender, context.tools),
+    )
     async with context.dispatcher() as dispatcher:
         state.runs.add(dispatcher, journaled=journaled is not None)
         async with aclosing(traced(session, messages, dispatcher, context)) as events:

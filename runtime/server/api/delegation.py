@@ -7,9 +7,10 @@ and the codes of ours.
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import chain
 from typing import Any, Literal
 
 from starlette.requests import Request
@@ -70,6 +71,7 @@ class Delegation:
         self._rules = engine.media_rules
         self._app = OwnErrors(ToldOfLeaving(vllm.app), self._explained)
         self._engine = engine
+        self._agents = state.agents
         self._readiness = state.readiness
         self._gate = state.gate
         self._context_tokens = engine.context_tokens
@@ -92,7 +94,8 @@ class Delegation:
     ) -> Side:
         """Return who answers a chat completion or a message with the fields `given`.
 
-        What vLLM's server cannot do is ours: tools of the server, or some tools that are allowed.
+        What vLLM's server cannot do is ours: tools of the server, some tools that are allowed, or
+        an agent as the model.
         A message is ours wherever `parse` takes it: vLLM's server would ignore the begin of an
         answer in it, and its follow-ups cannot be spliced. A chat completion is ours with a schema
         beside tools, for which vLLM allows no call. Neither is ours where it names another model,
@@ -102,7 +105,7 @@ class Delegation:
         Raises `ApiError` for a message's `thread`: vLLM would answer without the conversation in
         it. So it is for a message that is refused and whose context is managed.
         """
-        if _asks_for_ours(given):
+        if _asks_for_ours(given) or given.get("model") in (*self._agents,):
             return "ours"
         if speaks_anthropic(request.url.path):
             if given.get("thread") is not None:
@@ -246,9 +249,10 @@ class Delegated:
             await self._delegation.answer(request, send)
 
 
-def may_be_ours(body: bytes) -> bool:
+def may_be_ours(body: bytes, agents: Iterable[str] = ()) -> bool:
     """Return whether `answered_by` must read a chat completion; any other one is vLLM's."""
-    return any(field in body for field in _READ)
+    names = (json.dumps(name).encode() for name in agents)
+    return any(field in body for field in chain(_READ, names))
 
 
 def _asks_for_ours(given: Mapping[str, Any]) -> bool:

@@ -26,7 +26,7 @@ from caesura.runtime.events import ToolReturned
 from caesura.runtime.run.context import Plan
 from caesura.runtime.run.fold import RunFold
 from caesura.runtime.server.api.chat_request import ChatRequest, make_plan
-from caesura.runtime.server.api.compaction import Summary, continued, summarised
+from caesura.runtime.server.api.compaction import Summary, continued, heads_of, summarised
 from caesura.runtime.server.api.context_management import Compact, Managed, Manager
 from caesura.runtime.server.api.decoding import open_session, stream_pieces, with_sender
 from caesura.runtime.server.api.deferred import SEARCHES
@@ -460,7 +460,7 @@ class Messages:
             if pauses:
                 return
             if summary.text is not None:
-                plan = continued(plan, summary.text, asked.head)
+                plan = continued(plan, summary.text, heads_of(plan.messages, asked.head))
             if answer.diagnosis is not None:
                 prompt = await prompt_of(state.engine, plan)
                 answer.diagnosis = replace(answer.diagnosis, prompt=prompt)
@@ -477,7 +477,7 @@ class Messages:
         chat = chat.model_copy(update={"server_tools": names})
         deferred = [spec for name, spec in asked.specs.items() if name in asked.deferred]
         tools = with_declared(state.tools, hosted, deferred)
-        plan = make_plan(chat, state.engine, tools, state.limits)
+        plan = make_plan(chat, state.engine, tools, state.limits, state.agents)
         spec = replace(plan.spec, deferred=deferred)
         return replace(plan, spec=spec, client_tools=plan.client_tools | asked.deferred)
 

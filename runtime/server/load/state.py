@@ -8,6 +8,7 @@ from caesura.runtime.engine import Engine
 from caesura.runtime.journal.writer import JournalWriter
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.media import MediaFetcher
+from caesura.runtime.run.served_agent import Agents
 from caesura.runtime.server.keys.access import Door
 from caesura.runtime.server.keys.auditing import Auditing
 from caesura.runtime.server.load.diagnosis import Diagnoses
@@ -36,6 +37,8 @@ class State:
     gate: Gate
     media: MediaFetcher
     door: Door
+    agents: Agents = field(default_factory=dict)
+    """The agents that requests may name as their model."""
     people: People | None = None
     tracing: "Tracing | None" = None
     replays: Replays | None = None

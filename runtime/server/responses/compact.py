@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from caesura.runtime.server.api.agents import AgentRequest
 from caesura.runtime.server.api.chat_request import adapter_of
 from caesura.runtime.server.api.hosted import run_here
 from caesura.runtime.server.api.notes import with_notes
@@ -35,18 +36,24 @@ async def counted_tokens(
     sender: Sender,
 ) -> int:
     """Return the number of tokens of the prompt of a request; raise `ApiError`."""
-    adapter_of(asked.model or state.engine.model, state.engine)
+    adapter_of(asked.model or state.engine.model, state.engine, state.agents)
+    agent, tools = AgentRequest.of(asked.model, state.agents), state.tools
+    if agent is not None:
+        asked, tools = agent.asked(asked), agent.among(tools)
     reach = responses.reach(sender)
     items = await responses.library.resolved(given, reach, sender.tenant)
     history = await responses.library.history(asked, {}, reach)
     asked = with_hosted(asked, run_here(state.tools))
     found = found_tools([*history.items, *items])
-    offer = offered(asked, state.tools, state.people, found=found)
+    offer = offered(asked, tools, state.people, found=found)
     own = messages_of(items, history.messages)
     messages = with_instructions(asked.instructions, [*history.messages, *own])
     if not messages:
         raise invalid("input is missing: send a text, or a list of items.", "input")
-    spec = SessionSpec(tools=offer.specs, template=asked.template())
+    specs = offer.specs
+    if agent is not None:
+        messages, specs = [*agent.head, *messages], agent.specs(specs)
+    spec = SessionSpec(tools=specs, template=asked.template())
     inlined = await state.media.inlined(messages, state.engine.media_rules)
     return await state.engine.count_prompt(spec, inlined)
 

@@ -11,7 +11,7 @@ from caesura.runtime.engine import Engine
 from caesura.runtime.run.context import Plan, pauses_of
 from caesura.runtime.run.fold import digest
 from caesura.runtime.run.limits import Limits, bounded
-from caesura.runtime.server.api.chat_request import adapter_of, selected
+from caesura.runtime.server.api.chat_request import selected
 from caesura.runtime.server.api.compaction import summarising
 from caesura.runtime.server.api.custom import enforced
 from caesura.runtime.server.api.hosted import WEB_SEARCH, bound, counted, run_here
@@ -100,8 +100,7 @@ def make_plan(
     limits: Limits,
     people: People | None,
 ) -> ResponsePlan:
-    """Return the plan of `request`; raise `ApiError` for a model or tool that is not served."""
-    adapter = adapter_of(request.model, engine)
+    """Return the plan of `request` for the model itself; raise `ApiError` for a wrong tool."""
     say_once(left_out(request))
     inputs, notes = input_grammars(request.tools, engine)
     found = found_tools([*history.items, *items])
@@ -123,7 +122,6 @@ def make_plan(
         template=request.template(),
         cache_salt=request.cache_salt,
         priority=request.priority,
-        adapter=adapter,
         origin=request.origin,
         deferred=offer.deferred,
     )

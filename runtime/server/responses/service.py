@@ -10,6 +10,7 @@ from dataclasses import replace
 from caesura.runtime.journal.journaled_run import JournaledRun
 from caesura.runtime.journal.record import Recorded
 from caesura.runtime.run.context import Plan
+from caesura.runtime.server.api.agents import AgentRequest
 from caesura.runtime.server.api.chat_request import adapter_of
 from caesura.runtime.server.api.compaction import is_summary
 from caesura.runtime.server.api.decoding import filled, with_sender
@@ -144,8 +145,16 @@ class Responses:
         self, request: ResponseRequest, items: Sequence[Item], history: History
     ) -> ResponsePlan:
         state = self._state
-        about = (state.engine, state.tools, state.limits, state.people)
-        return await asyncio.to_thread(make_plan, request, items, history, *about)
+        tools, limits = state.tools, state.limits
+        agent = AgentRequest.of(request.model, state.agents)
+        if agent is not None:
+            request, tools = agent.asked(request), agent.among(tools)
+            limits = agent.limits(state.engine)
+        adapter = adapter_of(request.model, state.engine, state.agents)
+        about = (state.engine, tools, limits, state.people)
+        plan = await asyncio.to_thread(make_plan, request, items, history, *about)
+        run = replace(plan.run, spec=replace(plan.run.spec, adapter=adapter))
+        return replace(plan, run=run if agent is None else agent.plan(run))
 
     async def _compared(self, request: ResponseRequest, plan: Plan, tenant: str) -> Diagnosis:
         """Return a request's prompt beside that of the response which it names, if it does."""
@@ -237,7 +246,7 @@ class Responses:
             message = "input: send the decisions about one response, and nothing behind them."
             raise invalid(message, "input")
         run = runs.pop()
-        adapter_of(request.model, self._state.engine)
+        adapter_of(request.model, self._state.engine, self._state.agents)
         with ExitStack() as place:
             place.enter_context(self._state.gate.enter(sender))
             covers = request.previous_response_id == run.part.id

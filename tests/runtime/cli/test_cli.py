@@ -17,6 +17,7 @@ from caesura.runtime.cli import ask_chat as talk
 from caesura.runtime.cli import demo, doctor
 from caesura.runtime.cli.app import COMMANDS, app, command
 from caesura.runtime.cli.demo import Stop
+from caesura.runtime.cli.errors import Complaint
 from caesura.runtime.cli.terminal import Printer, describe_resume, shorten
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import EngineFailed, UsageError
@@ -237,3 +238,60 @@ def test_doctor_says_how_to_fix_it(
     assert "tested with 9.9.8 and 9.9.9" in shown
     assert "==9.9.9" in shown
     assert "make model" in shown
+
+
+SHOP = Path(__file__).parents[3] / "examples" / "19_served" / "caesura.toml"
+
+
+def test_ask_and_chat_take_an_agent_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    caught = catch(monkeypatch)
+    script = [
+        call("storekeeper", task="How many lamps?"),
+        call("stock", item="lamp"),
+        say("7"),
+        say("There are 7."),
+        say("Bye."),
+    ]
+    engine = ScriptedEngine(script)
+    use_engine(monkeypatch, engine)
+    code, _ = invoke("ask", "--config", str(SHOP), "--agent", "clerk", "Have you lamps?")
+    shown = caught.getvalue()
+    assert code == 0, shown
+    assert shown.index("storekeeper") < shown.index("▶ 7") < shown.index("There are 7.")
+    clerk, keeper = engine.sessions
+    assert clerk.turns[0][0]["content"].startswith("You sell lamps and chairs.")
+    assert clerk.samplings[0].temperature == 0.2
+    assert keeper.turns[0][0]["content"] == "Answer with one number."
+    code, _ = invoke("chat", "--config", str(SHOP), "-a", "storekeeper", given="bye\n")
+    assert code == 0
+    assert "storekeeper on scripted, tools: stock. Ctrl-D ends." in caught.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        (["--agent", "clark"], 2, "there is no agent 'clark' in [agents]; there are: clerk, "),
+        (["--agent", "clerk", "--tool", "price"], 1, "--tool is given beside --agent clerk"),
+    ],
+)
+def test_wrong_uses_of_an_agent_are_told_before_the_engine_starts(
+    monkeypatch: pytest.MonkeyPatch, options: list[str], status: int, said: str
+) -> None:
+    use_engine(monkeypatch, AssertionError("the engine was started"))
+    code, output = invoke("ask", "--config", str(SHOP), *options, "hello")
+    assert code == status
+    assert said in " ".join(output.split())
+
+
+def test_doctor_imports_the_functions_of_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(SHOP.parent)
+    monkeypatch.setenv("CAESURA_TRUST_CONFIG", "1")
+    found = doctor._configuration()
+    assert "functions price, stock; agents clerk, storekeeper" in found
+    monkeypatch.chdir(tmp_path)
+    assert doctor._configuration().startswith("no caesura.toml here")
+    Path("caesura.toml").write_text('[tools.price]\nfunction = "no_shop:price"\n')
+    with pytest.raises(Complaint, match="there is no module 'no_shop'"):
+        doctor._configuration()

@@ -149,6 +149,6 @@ def test_every_builtin_has_a_sample_that_its_schema_takes(tmp_path):
     from caesura.tools.config.caesura_toml import Config
 
     toolset: Toolset = Config().toolset()
-    for tool in toolset.built_ins():
+    for tool in toolset.enabled_tools():
         assert tool.arguments(json.dumps(SAMPLES[tool.name]))
     assert set(SAMPLES) == set(BUILTINS)

@@ -76,7 +76,7 @@ async def test_the_model_is_shown_tools_sampling_and_instructions():
 
 
 def test_an_unknown_builtin_is_named():
-    with pytest.raises(UsageError, match=r"unknown built-in tool 'calculater'.*calculator"):
+    with pytest.raises(UsageError, match=r"unknown tool 'calculater'.*calculator"):
         Agent(tools=["calculater"])
 
 

@@ -126,7 +126,7 @@ def test_mistakes_are_the_callers(tmp_path):
     path.write_text("[tools.clock]\nzone = 3\n[mcpServers.files]\ncommand = 'files'\n")
     with pytest.raises(UsageError, match=r"\[tools.clock\]: unknown key 'zone'"):
         Agent(ScriptedEngine(), ["clock"], config=path)
-    with pytest.raises(UsageError, match=r"unknown built-in tool 'fils'; choose from: .*, files"):
+    with pytest.raises(UsageError, match=r"unknown tool 'fils'; choose from: .*, files"):
         Agent(ScriptedEngine(), ["fils"], config=path)
     with pytest.raises(UsageError, match="cannot be read"):
         Agent(ScriptedEngine(), config=tmp_path / "no.toml")

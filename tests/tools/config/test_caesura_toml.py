@@ -89,7 +89,10 @@ async def test_its_tools(write):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[tols]", ", line 1: unknown key 'tols'; did you mean 'tools'? allowed: tools, limits"),
+        (
+            "[tols]",
+            ", line 1: unknown key 'tols'; did you mean 'tools'? allowed: tools, agents",
+        ),
         ("\n\nallow_privat = true", ", line 3: unknown key 'allow_privat'; did you mean"),
         ("[limits]\nmax_turn = 3", ", line 1: [limits]: unknown key 'max_turn'; did you mean"),
         ("[limits]\nmax_turns = 0", "[limits]: max_turns: input should be greater than"),
@@ -135,7 +138,7 @@ def test_mistakes_name_the_file_the_key_and_what_is_allowed(write, text, said):
 def test_a_tools_mistakes_are_told_when_it_is_made(write, text, said):
     path = write(text)
     with pytest.raises(SetupError) as raised:
-        Config.load(path).toolset().built_ins()
+        Config.load(path).toolset().enabled_tools()
     assert str(raised.value).startswith(f"{path}: ")
     assert said in str(raised.value)
 

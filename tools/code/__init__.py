@@ -1,1 +1,0 @@
-"""Tools that run code: `python`, `shell` and `files`, in a sandbox that the three share."""
