@@ -153,5 +153,16 @@ class TurnEnded:
     spelled_tokens: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class ModelChanged:
+    """The model failed for a `reason`, and another one writes the turn, from its beginning.
+
+    What was written of the turn is void; it had no complete call.
+    """
+
+    model: str
+    reason: str
+
+
 CallEvent = CallStarted | ArgumentsDelta | CallFinished | CallMalformed
-Event = TextDelta | ReasoningDelta | CallEvent | TurnEnded
+Event = TextDelta | ReasoningDelta | CallEvent | ModelChanged | TurnEnded

@@ -14,6 +14,7 @@ from caesura.intercept.calls.events import (
     CallFinished,
     CallMalformed,
     CallStarted,
+    ModelChanged,
     ReasoningDelta,
     ResumeReport,
     TextDelta,
@@ -220,6 +221,12 @@ class Transcript(RunFold[Never]):
         self._calls: list[_Call] = []
         self._decoding = False
 
+    def take(self, event: RunEvent) -> list[Never]:
+        """Add one event."""
+        if isinstance(event, ModelChanged):
+            self.rewind(len(self._messages))
+        return super().take(event)
+
     @property
     def messages(self) -> tuple[Message, ...]:
         """The history so far, without the turn under way."""
@@ -232,6 +239,11 @@ class Transcript(RunFold[Never]):
             self._answer(str(call_id), message["content"])
         else:
             self._messages.append(message)
+
+    @property
+    def has_open_calls(self) -> bool:
+        """Whether the turn under way, or the last one, has calls without results."""
+        return bool(self._calls)
 
     def lead(self, message: Message) -> None:
         """Put a message in front of all others."""

@@ -12,7 +12,14 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Literal
 
-from caesura.intercept.calls.events import CallFinished, CallMalformed, Event, TextDelta, TurnEnded
+from caesura.intercept.calls.events import (
+    CallFinished,
+    CallMalformed,
+    Event,
+    ModelChanged,
+    TextDelta,
+    TurnEnded,
+)
 from caesura.runtime.engine import EngineSession
 from caesura.runtime.errors import EngineFailed
 from caesura.runtime.events import RunEnded, RunEvent, ToolReported, ToolReturned, Usage
@@ -139,6 +146,9 @@ class _Turn:
                 self._take_call(event)
             case CallMalformed():
                 self._take_malformed(event)
+            case ModelChanged():
+                self._text.clear()
+                self._budget.held_tokens = 0  # the next prompt is the whole history
             case TurnEnded():
                 self.end = event
             case _:

@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, Union, Unpack, cast, overload
 
@@ -35,6 +36,7 @@ from caesura.tools.people.asking import ApprovedCall
 from caesura.tools.tool import ToolOptions
 
 if TYPE_CHECKING:
+    from caesura.runtime.sdk.fallback import FallbackEngine
     from caesura.runtime.sdk.output import OutputForm
     from caesura.runtime.tracing.setup import Given
 
@@ -42,7 +44,8 @@ LOG = logging.getLogger(__name__)
 DEFAULT_SAMPLING = Sampling()
 D = TypeVar("D", contravariant=True, default=Any)
 """The type of the dependencies that an agent's runs are given."""
-Model = str | os.PathLike[str] | Engine | None
+OneModel = str | os.PathLike[str] | Engine | None
+Model = OneModel | Sequence[OneModel]
 AnyTool = Union[OwnTool, "Agent[Any, Any]"]
 """An item of an agent's list of tools."""
 
@@ -91,7 +94,8 @@ class Agent(AsyncClosing, Generic[T, D]):
     The first argument may also be the address of a server, such as "http://host:8000/v1": of
     `caesura serve`, or of another with OpenAI's chat completions. `model` then names one of its
     models, by default the first, and `api_key` is sent with each request. Tools run here. See
-    `RemoteEngine`.
+    `RemoteEngine`. A list holds a model and those that stand in for it: where an engine fails, the
+    run goes on with the next one, and makes no call again.
 
     `tools` holds typed functions, `Tool`s, other agents, sources of tools such as an `MCPServer`,
     or names of built-in tools and of the configuration's MCP servers. Sources start at the first
@@ -186,7 +190,8 @@ class Agent(AsyncClosing, Generic[T, D]):
         _check("sampling", sampling, Sampling, "sampling=Sampling(temperature=0.2)")
         _check("limits", limits, Limits | None, "limits=Limits(max_turns=3)")
         form = _form_of(output, output_retries, sampling)
-        self._model = _model_of(engine, model, api_key)
+        self._models = _models_of(engine, model, api_key)
+        self._fallback: FallbackEngine | None = None
         spans = tracing_of(tracing, recorder)
         own = [each.as_tool() if isinstance(each, Agent) else each for each in listed(tools)]
         shared = tools if isinstance(tools, Registry) else None
@@ -358,28 +363,55 @@ class Agent(AsyncClosing, Generic[T, D]):
             await self._settings.media.aclose()
             await self._tools.aclose()
         finally:
-            if self._model is None or isinstance(self._model, str):
-                await ENGINES.release(self._model, self)
+            for model in self._models:
+                if model is None or isinstance(model, str):
+                    await ENGINES.release(model, self)
 
     def close(self) -> None:
         """Close the agent as `aclose` does, for code that uses `run_sync`."""
         BACKGROUND.run(self.aclose, "await agent.aclose()")
 
     async def _engine(self) -> Engine:
-        if self._model is None or isinstance(self._model, str):
-            return await ENGINES.hold(self._model, self)
+        if len(self._models) == 1:
+            return await self._ready(self._models[0])
+        from caesura.runtime.sdk.fallback import FallbackEngine  # few agents need several
+
+        if self._fallback is None:
+            starts = [partial(self._ready, model) for model in self._models]
+            self._fallback = FallbackEngine(starts)
+        await self._fallback.begin()
+        return self._fallback
+
+    async def _ready(self, model: str | Engine | None) -> Engine:
+        """Return a model's engine, started."""
+        if model is None or isinstance(model, str):
+            return await ENGINES.hold(model, self)
         from caesura.runtime.remote.engine import RemoteEngine  # few agents need HTTP
 
-        if isinstance(self._model, RemoteEngine):
-            await self._model.contact()
-        return self._model
+        if isinstance(model, RemoteEngine):
+            await model.contact()
+        return model
 
     def __repr__(self) -> str:
-        model = self._model if isinstance(self._model, str | None) else self._model.model
+        named = [each if isinstance(each, str | None) else each.model for each in self._models]
+        model = ", then ".join(each or "the bundled model" for each in named)
         name = f" {self.name!r}" if self.name else ""
-        return (
-            f"<Agent{name} on {model or 'the bundled model'}: {list(self._tools.registry.names)}>"
+        return f"<Agent{name} on {model}: {list(self._tools.registry.names)}>"
+
+
+def _models_of(
+    engine: object, model: object, api_key: str | None
+) -> tuple[str | Engine | None, ...]:
+    """Return the model of an agent, and those that stand in for it. Raises `UsageError`."""
+    given = engine if isinstance(engine, list | tuple) else model
+    if not isinstance(given, list | tuple):
+        return (_model_of(engine, model, api_key),)
+    if api_key is not None or not given or (engine is not None and model is not None):
+        raise UsageError(
+            f"several models are one list, got {engine!r} and model={model!r}: give the list alone,"
+            " with servers as RemoteEngine(url, model, api_key=...)"
         )
+    return tuple(_model_of(each, None, None) for each in given)
 
 
 def _model_of(engine: object, model: object, api_key: str | None) -> str | Engine | None:

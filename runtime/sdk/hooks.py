@@ -6,7 +6,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
-from caesura.intercept.calls.events import CallFinished, Event, TextDelta, TurnEnded
+from caesura.intercept.calls.events import CallFinished, Event, ModelChanged, TextDelta, TurnEnded
 from caesura.runtime.engine import EngineSession
 from caesura.runtime.errors import UsageError
 from caesura.runtime.events import HookActed
@@ -334,6 +334,8 @@ class HookedSession:
                 match event:
                     case TextDelta():
                         text.append(event.text)
+                    case ModelChanged():
+                        text.clear()
                     case CallFinished():
                         calls.append(ToolCall(event.call_id, event.name, event.arguments))
                     case TurnEnded():

@@ -14,7 +14,7 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import ErrorDetails, from_json, to_json
 
 from caesura.runtime.errors import UsageError
-from caesura.runtime.events import OutputWritten, RunEvent, TextDelta, TurnEnded
+from caesura.runtime.events import ModelChanged, OutputWritten, RunEvent, TextDelta, TurnEnded
 from caesura.scheduler.messages import TextFormat
 from caesura.tools import Tool, tool
 from caesura.tools.errors import is_meant_for_the_model
@@ -131,7 +131,8 @@ class Drafts(Generic[T]):
 
         Long texts are read again when they have grown by a part, so that the work stays linear.
         """
-        if isinstance(event, TurnEnded) and event.reason == "call":
+        is_void = isinstance(event, ModelChanged)
+        if is_void or (isinstance(event, TurnEnded) and event.reason == "call"):
             self._text, self._due, self._value = "", 0, _NOTHING  # the answer comes later
         if not isinstance(event, TextDelta):
             return None

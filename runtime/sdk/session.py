@@ -11,6 +11,7 @@ from caesura.runtime.engine import Engine, EngineSession
 from caesura.runtime.errors import EngineFailed, InvalidOutput, UsageError
 from caesura.runtime.events import (
     HookActed,
+    ModelChanged,
     OutputRefused,
     OutputWritten,
     RunEnded,
@@ -462,6 +463,8 @@ class Session(AsyncClosing, Generic[T]):
         self._heard = True
         self._spent.take(event)
         self._transcript.take(event)
+        if isinstance(event, ModelChanged):
+            self._held_tokens = 0
         if isinstance(event, TurnEnded):
             self._held_tokens += event.prompt_tokens + event.completion_tokens
 

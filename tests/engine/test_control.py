@@ -8,11 +8,21 @@ from typing import Any, Literal
 
 import pytest
 
-from caesura import Agent, Context, End, Hooks, Refuse, RemoteEngine, Sampling, ScriptedEngine
+from caesura import (
+    Agent,
+    Context,
+    End,
+    EngineFailed,
+    Hooks,
+    Refuse,
+    RemoteEngine,
+    Sampling,
+    ScriptedEngine,
+)
 from caesura.intercept.calls.events import Event, TextDelta
 from caesura.runtime.engine import Engine
-from caesura.runtime.events import HookActed, RunEvent, TurnEnded
-from caesura.runtime.testing import Item, call, say
+from caesura.runtime.events import HookActed, ModelChanged, RunEnded, RunEvent, TurnEnded
+from caesura.runtime.testing import Item, call, fail, say
 from caesura.scheduler.messages import CallRule
 from caesura.scheduler.vllm.client.engine import VllmEngine
 
@@ -101,3 +111,29 @@ async def test_a_hook_stops_the_model_and_the_session_goes_on(on: Callable[[], E
             assert (await session.run("Tell me a story.")).text == "Stop."
         contents = [each["content"] for each in session.messages]
     assert contents == ["Tell me a story.", "Stop."] * 2
+
+
+async def test_a_run_goes_on_with_the_next_model(on: Callable[[], Engine]) -> None:
+    looked: list[str] = []
+
+    def watched(item: Goods) -> str:
+        """Look at an item."""
+        looked.append(item)
+        return "nice"
+
+    broken = ScriptedEngine([call("watched", item="lamp"), fail(EngineFailed("killed"), "It is")])
+    settings = Sampling(temperature=0, max_tokens=20)
+    agent = Agent([broken, on()], [watched], sampling=settings, hooks=[NoCalls()])
+    events = [event async for event in agent.stream("Look at a lamp.")]
+    assert looked == ["lamp"]
+    assert [event.reason for event in events if isinstance(event, ModelChanged)] == ["killed"]
+    ended = events[-1]
+    assert isinstance(ended, RunEnded) and ended.usage.turns == 2
+    assert ended.text and not ended.text.startswith("It is")
+
+
+class NoCalls(Hooks[Any]):
+    """Lets the model only talk behind a call."""
+
+    def tools(self, context: Context[Any]) -> list[str] | None:
+        return [] if context.usage.turns else None

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from caesura.intercept.calls.events import (
     ArgumentsDelta,
+    CallEvent,
     CallFinished,
     CallMalformed,
     CallStarted,
     Event,
     ReasoningDelta,
     TextDelta,
-    TurnEnded,
 )
 from caesura.intercept.calls.formats import REACT, CallFormat
 from caesura.intercept.calls.inline import InlineParser
@@ -300,7 +300,7 @@ class TurnReader:
 
     def _named(self, event: Event) -> Event:
         """Return an event of a call with the id that the call has for others."""
-        if self._new_id is None or isinstance(event, TextDelta | ReasoningDelta | TurnEnded):
+        if self._new_id is None or not isinstance(event, CallEvent):
             return event
         if event.call_id not in self._ids:
             self._ids[event.call_id] = self._new_id()
