@@ -72,7 +72,11 @@ class EngineSession(Protocol):
 
 
 class Engine(Protocol):
-    """A model that decodes for many sessions at once."""
+    """A model that decodes for many sessions at once.
+
+    An engine that belongs to one event loop has it as `loop`. Agents on other loops and threads
+    then send it their work.
+    """
 
     @property
     def model(self) -> str:

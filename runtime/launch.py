@@ -97,6 +97,8 @@ async def start(options: EngineOptions) -> Engine:
     prepare_environment(model, options.serves)
     receiver_of_process()  # first: a vLLM that traces changes these variables
 
+    loop = asyncio.get_running_loop()
+
     def launch() -> Engine:
         # Imported here, since vLLM is optional and slow to import.
         try:
@@ -109,7 +111,9 @@ async def start(options: EngineOptions) -> Engine:
         by_default = {"calibration": "auto", "pauses": str(pauses_path())}
         settings = {**by_default, **(options.settings or {})}
         chosen = replace(options, model=model or BUNDLED_MODEL, settings=settings)
-        return adapter.start(chosen, default_args(model))
+        engine = adapter.start(chosen, default_args(model))
+        engine.loop = loop
+        return engine
 
     return await _told(model or "the bundled model", _in_thread(launch))
 

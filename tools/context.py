@@ -11,6 +11,7 @@ from contextvars import Context, ContextVar, Token
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast
 
+from caesura.tools.loops import on_loop
 from caesura.tools.result import ResultLimits, ToolCall, ToolResult
 from caesura.tools.run_view import NO_FACTS, RunFacts, Usage
 from caesura.tools.run_view import Context as RunView
@@ -106,9 +107,21 @@ class Scope:
 
 
 async def _close(kept: _Resource) -> None:
-    """Cancel the attempt to make a resource, or close the resource that it made."""
-    kept.made.cancel()
-    await asyncio.wait([kept.made])
+    """Cancel the attempt to make a resource, or close the resource that it made.
+
+    Both happen on the event loop that made it, unless that has ended.
+    """
+    loop = kept.made.get_loop()
+    if loop.is_running():
+        await on_loop(loop, lambda: _close_here(kept))
+    elif kept.made.done():
+        await _close_here(kept)
+
+
+async def _close_here(kept: _Resource) -> None:
+    if not kept.made.done():
+        kept.made.cancel()
+        await asyncio.wait([kept.made])
     if not kept.failed:
         await kept.close(kept.made.result())
 

@@ -14,7 +14,7 @@ import math
 import socket
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
@@ -38,6 +38,7 @@ from yarl import URL
 from caesura.distribution import __version__
 from caesura.tools.context import trace_headers
 from caesura.tools.errors import Permanent, ToolError, Unavailable
+from caesura.tools.loops import on_loop
 
 # IANA's registries of special-purpose addresses; Python's `is_global` knows only some of them.
 _SPECIAL_V4 = tuple(
@@ -312,8 +313,8 @@ class HttpClient:
 
     allow_private: permits addresses that are not public; the operator decides this.
     timeout_seconds: limit for a whole request, redirects included. max_bytes: limit for an
-    unpacked answer. Proxies from the environment are not used. The client belongs to the event
-    loop that first uses it, until that loop is closed.
+    unpacked answer. Proxies from the environment are not used. All event loops and threads may use
+    the client; each loop has connections of its own.
     """
 
     def __init__(
@@ -330,8 +331,7 @@ class HttpClient:
         self._connections_per_host = connections_per_host
         self._timeout_seconds = timeout_seconds
         self._max_bytes = max_bytes
-        self._session: ClientSession | None = None
-        self._loop: asyncio.AbstractEventLoop
+        self._sessions: dict[asyncio.AbstractEventLoop, ClientSession] = {}
 
     async def json(self, request: Outgoing) -> Any:
         """Return the JSON value that answers a request. Raises HttpRefused and HttpUnavailable."""
@@ -361,9 +361,15 @@ class HttpClient:
 
     async def aclose(self) -> None:
         """Close the connections. May be called twice."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        await self._close(list(self._sessions))
+
+    async def _close(self, loops: Iterable[asyncio.AbstractEventLoop]) -> None:
+        for loop in loops:
+            session = self._sessions.pop(loop, None)
+            if session is None:
+                continue
+            # On its own loop, or here once that has ended.
+            await on_loop(loop if loop.is_running() else asyncio.get_running_loop(), session.close)
 
     @asynccontextmanager
     async def _in_time(self, address: URL) -> AsyncIterator[None]:
@@ -415,11 +421,9 @@ class HttpClient:
 
     async def _opened(self) -> ClientSession:
         loop = asyncio.get_running_loop()
-        if self._session is not None and self._loop is not loop and self._loop.is_closed():
-            await self.aclose()
-        if self._session is None:
-            self._loop = loop
-            self._session = ClientSession(
+        await self._close([each for each in list(self._sessions) if each.is_closed()])
+        if loop not in self._sessions:
+            self._sessions[loop] = ClientSession(
                 connector=TCPConnector(
                     limit_per_host=self._connections_per_host,
                     socket_factory=None if self._allow_private else _public_socket,
@@ -429,7 +433,7 @@ class HttpClient:
                 headers={"User-Agent": self._user_agent, "Accept-Encoding": "gzip"},
                 timeout=ClientTimeout(total=None),  # `_in_time` limits the whole request
             )
-        return self._session
+        return self._sessions[loop]
 
 
 def _public_socket(address: AddrInfoType) -> socket.socket:

@@ -20,8 +20,10 @@ from caesura.runtime.events import CallFinished, OutputWritten, RunEnded, RunEve
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.media import MediaFetcher
+from caesura.runtime.sdk.across import on_any_loop
 from caesura.runtime.sdk.agent_tools import AgentTools, OwnTool, listed
-from caesura.runtime.sdk.engines import BACKGROUND, ENGINES
+from caesura.runtime.sdk.background import BACKGROUND
+from caesura.runtime.sdk.engines import ENGINES
 from caesura.runtime.sdk.hooks import Hooks, Prompt, checked
 from caesura.runtime.sdk.instructions import AnyInstructions, Instructions, check_deps
 from caesura.runtime.sdk.session import Answer, Session, SessionSettings
@@ -88,8 +90,8 @@ class Agent(AsyncClosing, Generic[T, D]):
     The first argument, or `model`, is None for the bundled tiny model, a Hugging Face id, a
     directory, or an `Engine` to use as it is. A named model's engine starts at the first use, and
     all agents of the process with that model share it. `aclose` or `async with` releases the
-    engine; the last agent to release it closes it. An engine belongs to one event loop: `run` and
-    `stream` use the caller's, and `run_sync` uses one of its own.
+    engine; the last agent to release it closes it. All event loops and threads may use an agent.
+    Functions that are tools run on the event loop of the run that calls them.
 
     The first argument may also be the address of a server, such as "http://host:8000/v1": of
     `caesura serve`, or of another with OpenAI's chat completions. `model` then names one of its
@@ -198,6 +200,7 @@ class Agent(AsyncClosing, Generic[T, D]):
         self._tools = AgentTools(None if tools is None else own, config, shared)
         services = self._tools.toolset.services
         people = people_of(services)
+        people.where = lambda: BACKGROUND.loop
         people.on_question = on_question or _tell_question
         people.on_approval = on_approval or _tell_approval
         self._decides = on_approval is not None
@@ -215,11 +218,21 @@ class Agent(AsyncClosing, Generic[T, D]):
             hooks=checked(hooks),
         )
         self.name = name
+        self._closed = False
 
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The agent's own tools in the order given, then those of sources that have started."""
         return tuple(self._tools.registry)
+
+    async def start(self) -> None:
+        """Start the engine and the sources of tools now, so that the first run need not wait.
+
+        Without it they start with the first run. Raises `EngineFailed` and `UsageError`.
+        """
+        self._refuse_closed()
+        await self._tools.fill(self._tools.selection())
+        await self._engine()
 
     async def run(self, prompt: Prompt, *, deps: D | None = None) -> Answer[T]:
         """Return the answer to a prompt, without any history.
@@ -250,7 +263,7 @@ class Agent(AsyncClosing, Generic[T, D]):
                 yield event
 
     def run_sync(self, prompt: Prompt, *, deps: D | None = None) -> Answer[T]:
-        """Return the answer as `run` does, for code without an event loop.
+        """Return the answer as `run` does, for code without an event loop, in any thread.
 
         The engine keeps running between calls. Raises `UsageError` inside a running event loop,
         and the errors of `run`.
@@ -298,6 +311,7 @@ class Agent(AsyncClosing, Generic[T, D]):
 
         async def engine() -> Engine:
             nonlocal filled
+            self._refuse_closed()  # before any tools start
             if not filled:
                 await self._tools.fill(registry)
                 if not decides:
@@ -357,8 +371,9 @@ class Agent(AsyncClosing, Generic[T, D]):
     async def aclose(self) -> None:
         """Close the agent's tools, and release its engine unless the caller passed it in.
 
-        Afterwards, built-in tools that keep processes or files open no longer work.
+        The agent cannot be used afterwards. Idempotent.
         """
+        self._closed = True
         try:
             await self._settings.media.aclose()
             await self._tools.aclose()
@@ -372,6 +387,8 @@ class Agent(AsyncClosing, Generic[T, D]):
         BACKGROUND.run(self.aclose, "await agent.aclose()")
 
     async def _engine(self) -> Engine:
+        """Return the engine, for any event loop. Raises `UsageError` once the agent is closed."""
+        self._refuse_closed()
         if len(self._models) == 1:
             return await self._ready(self._models[0])
         from caesura.runtime.sdk.fallback import FallbackEngine  # few agents need several
@@ -390,7 +407,14 @@ class Agent(AsyncClosing, Generic[T, D]):
 
         if isinstance(model, RemoteEngine):
             await model.contact()
-        return model
+        return on_any_loop(model)
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise UsageError(
+                f"{self!r} is closed, at the end of its `async with` block or by aclose(): use it"
+                " before that, or make another agent, which starts the engine again"
+            )
 
     def __repr__(self) -> str:
         named = [each if isinstance(each, str | None) else each.model for each in self._models]

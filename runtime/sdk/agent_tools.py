@@ -8,8 +8,11 @@ from typing import Any
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.run.limits import Limits, configured_limits
+from caesura.runtime.sdk.background import BACKGROUND, BackgroundLoop
+from caesura.runtime.sdk.carried import CarriedSource, carried
 from caesura.tools import Registry, Tool, tool
 from caesura.tools.config.caesura_toml import Config
+from caesura.tools.config.toolset import BUILTINS
 from caesura.tools.services import SetupError
 from caesura.tools.source import ToolSource
 
@@ -31,16 +34,20 @@ class AgentTools:
         given: Iterable[OwnTool] | None,
         config: Config | Path | str | None,
         shared: Registry | None = None,
+        background: BackgroundLoop = BACKGROUND,
     ) -> None:
+        self._background = background
         self._own: list[Tool] = []
         self._sources: list[ToolSource] = []
         self._starting: asyncio.Task[Registry] | None = None
+        self._waiting = 0
+        """How many runs wait for the start."""
         try:
             read = Config.load(Path(config)) if isinstance(config, str | Path) else config
             self.toolset = (read or Config()).toolset()
             if given is None and read is not None:
-                self._own += self.toolset.enabled_tools()
-                self._sources += self.toolset.sources
+                self._own += map(self._at_home, self.toolset.enabled_tools())
+                self._sources += map(self._carried_source, self.toolset.sources)
             for each in given or ():
                 self._add(each)
         except SetupError as error:
@@ -55,33 +62,61 @@ class AgentTools:
         return Registry(self.registry, shared=self.registry)
 
     async def fill(self, selection: Registry) -> None:
-        """Start the sources once, and add the current tools to the selection.
+        """Start the sources once, on the background loop, and add their tools to the selection.
 
         Raises `UsageError` if a required source fails to start.
         """
         if not self._sources:
             return
-        if self._starting is None or _is_lost(self._starting):
-            self._starting = asyncio.create_task(self.toolset.hold(self._own, self._sources))
         try:
-            # Shielded: several sessions may wait for the same start.
-            selection.hold(await asyncio.shield(self._starting))
+            selection.hold(await self._background.carry(self._started))
         except SetupError as error:
             raise UsageError(str(error)) from None
 
     async def aclose(self) -> None:
         """Close the tools and stop the sources. The sources start again at the next run."""
+        if self._background.is_running:
+            await self._background.carry(self._close)
+        else:
+            await self._close()
+
+    async def _started(self) -> Registry:
+        """Return all tools, on the background loop."""
+        starting = self._starting
+        if starting is None or _is_lost(starting):
+            starting = asyncio.create_task(self.toolset.hold(self._own, self._sources))
+            self._starting, self._waiting = starting, 0
+        self._waiting += 1
+        try:
+            # Shielded: several sessions may wait for the same start.
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            if self._waiting == 1 and self._starting is starting:
+                starting.cancel()  # nobody else waits
+            raise
+        finally:
+            if self._starting is starting:
+                self._waiting -= 1
+
+    async def _close(self) -> None:
         starting, self._starting = self._starting, None
-        if starting is not None and not (starting.done() or starting.get_loop().is_closed()):
+        if starting is not None and not starting.done():
             starting.cancel()
             await asyncio.wait([starting])
         await self.toolset.aclose()
+
+    def _at_home(self, tool: Tool) -> Tool:
+        """Return a tool of the configuration, which runs on the background loop if it is ours."""
+        return carried(tool, lambda: self._background.loop) if tool.name in BUILTINS else tool
+
+    def _carried_source(self, source: ToolSource) -> ToolSource:
+        return CarriedSource(source, self._background)
 
     def _add(self, given: OwnTool) -> None:
         if isinstance(given, str):
             self._add_named(given)
         elif isinstance(given, ToolSource):
-            self._sources.append(given)
+            self._sources.append(self._carried_source(given))
         elif isinstance(given, Tool) or callable(given):
             made = given if isinstance(given, Tool) else tool(given)
             if not made.description:
@@ -96,9 +131,9 @@ class AgentTools:
     def _add_named(self, name: str) -> None:
         servers = {source.name: source for source in self.toolset.sources}
         if name in self.toolset.names:
-            self._own.append(self.toolset.make(name))
+            self._own.append(self._at_home(self.toolset.make(name)))
         elif name in servers:
-            self._sources.append(servers[name])
+            self._sources.append(self._carried_source(servers[name]))
         else:
             known = ", ".join((*self.toolset.names, *servers))
             raise UsageError(f"unknown tool {name!r}; choose from: {known}")
@@ -116,7 +151,7 @@ def listed(given: Iterable[Any] | None) -> Iterable[Any]:
 
 
 def _is_lost(starting: asyncio.Task[Registry]) -> bool:
-    """Return whether a start failed, or its event loop is closed."""
-    if starting.get_loop().is_closed():
+    """Return whether a start failed, or was given up."""
+    if starting.cancelling():
         return True
     return starting.done() and (starting.cancelled() or starting.exception() is not None)

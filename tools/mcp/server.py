@@ -93,6 +93,11 @@ class MCPServer(AsyncClosing):
         """The current tools; while the server is away, the last known ones."""
         return self._tools
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop on which the server was started; None while it is not."""
+        return self._loop
+
     def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
         """Call `changed` whenever `tools` change, until the returned function is called."""
         self._watchers.append(changed)

@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from caesura.stores.leases import RENEW_SECONDS
 from caesura.tools.context import Scope, current
+from caesura.tools.loops import asking_loop, on_loop
 from caesura.tools.people.pending import (
     OPEN,
     Kind,
@@ -32,14 +33,15 @@ Callback = Callable[[Pending], Reply | Awaitable[Reply]]
 async def called(callback: Callback, item: Pending) -> Reply:
     """Return the callback's answer; a function that is not async runs in a thread.
 
+    One that is async runs on the event loop of the run that asks.
     A cancellation abandons the thread. Raises what the callback raises.
     """
     if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(
         getattr(callback, "__call__", None)  # noqa: B004 - an object whose call is async
     ):
-        result = callback(item)
-    else:
-        result = await in_thread(callback, item)
+        asks = cast(Callable[[Pending], Awaitable[Reply]], callback)
+        return await on_loop(asking_loop(), lambda: asks(item))
+    result = await in_thread(callback, item)
     answer: Reply = await result if inspect.isawaitable(result) else result
     return answer
 

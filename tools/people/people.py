@@ -1,15 +1,17 @@
 """`People`: the interface through which tools ask and people answer, and its settings."""
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from caesura.tools.context import Fact, mark
+from caesura.tools.loops import on_loop
 from caesura.tools.people.desk import Callback, Desk
 from caesura.tools.people.pending import (
     MAX_WHO_CHARACTERS,
@@ -27,6 +29,7 @@ from caesura.tools.people.pending import (
 from caesura.tools.people.store import Store
 from caesura.tools.services import ToolSettings
 
+T = TypeVar("T")
 DEADLINE_SECONDS = 3600.0
 EXPECTED_SECONDS = 60.0
 
@@ -76,6 +79,8 @@ DAY_SECONDS = 86_400.0
 class People:
     """The questions of this process and earlier ones, kept in a file; for one event loop.
 
+    To be used from several loops, it is given `where`, which returns the one for its work.
+
     path: the file; None keeps the questions in memory. on_question and on_approval are called
     with each `Pending` that opens, and may answer it: a question with a text, an approval with
     True, False, or a text, which denies with that reason. A result of None leaves the item open
@@ -92,6 +97,7 @@ class People:
         on_approval: Callback | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self.where: Callable[[], asyncio.AbstractEventLoop] = asyncio.get_running_loop
         self.settings = settings or PeopleSettings()
         self.on_question = on_question
         self.on_approval = on_approval
@@ -144,7 +150,7 @@ class People:
 
     async def _settled(self, item: Pending, about: Any, callback: Callback | None) -> Pending:
         mark("person.asked", kind=item.kind)
-        settled = await self._desk.settled(item, about, callback)
+        settled = await self._there(lambda: self._desk.settled(item, about, callback))
         facts: dict[str, Fact] = {"state": settled.state}
         if item.kind == "approval":
             facts["approved"] = bool(settled.approved)
@@ -161,18 +167,27 @@ class People:
     @property
     def waited_for(self) -> tuple[Pending, ...]:
         """The open items that runs of this process wait for, the oldest first."""
-        found = [waiting.item for waiting in self._desk.waiting.values() if waiting.is_open]
+        waiting = list(self._desk.waiting.values())
+        found = [each.item for each in waiting if each.is_open]
         return tuple(sorted(found, key=lambda item: item.created))
 
     async def listed(self, states: Collection[State] = UNSETTLED) -> list[Pending]:
         """Return the items in these states, the oldest first."""
-        await self._desk.sweep()
-        return await self._desk.do(self._desk.store.listed, tuple(states))
+
+        async def listed() -> list[Pending]:
+            await self._desk.sweep()
+            return await self._desk.do(self._desk.store.listed, tuple(states))
+
+        return await self._there(listed)
 
     async def get(self, item_id: str) -> Pending:
         """Return the item of that id; raises NoSuchItem."""
-        await self._desk.sweep()
-        item = await self._desk.do(self._desk.store.get, whole(item_id))
+
+        async def found() -> Pending | None:
+            await self._desk.sweep()
+            return await self._desk.do(self._desk.store.get, whole(item_id))
+
+        item = await self._there(found)
         if item is None:
             raise no_such_item(item_id)
         return item
@@ -185,7 +200,7 @@ class People:
         text = checked_answer(text)
         if (await self.get(item_id)).kind != "question":
             raise BadAnswer("this is a call to approve: approve or deny it")
-        return await self._desk.settle(item_id, answer=text, who=_name(who))
+        return await self._settle(item_id, answer=text, who=_name(who))
 
     async def decide(self, item_id: str, approve: bool, reason: str = "", who: str = "") -> Pending:
         """Approve or deny a call and return the changed item.
@@ -195,7 +210,13 @@ class People:
         said = checked_answer(reason) if reason.strip() else None
         if (await self.get(item_id)).kind != "approval":
             raise BadAnswer("this is a question: answer it with a text")
-        return await self._desk.settle(item_id, answer=said, approved=approve, who=_name(who))
+        return await self._settle(item_id, answer=said, approved=approve, who=_name(who))
+
+    async def _settle(self, item_id: str, **said: Any) -> Pending:
+        return await self._there(lambda: self._desk.settle(item_id, **said))
+
+    async def _there(self, make: Callable[[], Awaitable[T]]) -> T:
+        return await on_loop(self.where(), make)
 
     @asynccontextmanager
     async def watch(self) -> AsyncIterator[AsyncIterator[Pending]]:

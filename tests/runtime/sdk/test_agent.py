@@ -11,7 +11,8 @@ from caesura.runtime.events import RunEnded
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.sdk import engines as shared
 from caesura.runtime.sdk.agent import Agent
-from caesura.runtime.sdk.engines import BackgroundLoop, SharedEngines
+from caesura.runtime.sdk.background import BACKGROUND
+from caesura.runtime.sdk.engines import SharedEngines
 from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.scheduler.messages import Sampling
 from caesura.tools import tool
@@ -264,35 +265,13 @@ def test_close_closes_the_engine_of_run_sync(started):
     assert [engine.closed for engine in started] == [True]
 
 
-def test_an_engine_on_another_event_loop_is_refused_and_closed_there(started):
-    agent = Agent("tiny")
-    agent.run_sync("Hi.")
-
-    async def elsewhere():
-        with pytest.raises(UsageError, match="another event loop"):
-            await agent.run("Hi.")
-        await agent.aclose()
-
-    asyncio.run(elsewhere())
-    assert started[0].closed
-
-
-def test_an_engine_whose_event_loop_has_ended_is_replaced(started):
-    agent = Agent("tiny")
-    asyncio.run(agent.run("Hi."))
-    asyncio.run(agent.run("Hi."))
-    assert [engine.closed for engine in started] == [True, False]
-    asyncio.run(agent.aclose())
-    assert started[1].closed
-
-
-async def test_close_all_closes_what_runs_on_this_loop():
+async def test_close_all_closes_every_engine():
     engines = [ScriptedEngine(), ScriptedEngine()]
 
     async def start(model):
         return engines[int(model)]
 
-    ours, holder = SharedEngines(start), Agent()
+    ours, holder = SharedEngines(start, BACKGROUND), Agent()
     await ours.hold("0", holder)
     await ours.hold("1", holder)
     await ours.close_all()
@@ -301,16 +280,34 @@ async def test_close_all_closes_what_runs_on_this_loop():
 
 
 def test_the_background_loop_runs_in_one_other_thread():
-    async def nothing() -> None:
-        pass
-
     async def thread() -> int:
         return threading.get_ident()
 
-    background = BackgroundLoop(nothing)
-    threads = {background.run(thread, "await") for _ in range(3)}
-    assert len(threads) == 1
+    threads = {BACKGROUND.run(thread, "await") for _ in range(3)}
+    assert threads == {asyncio.run(BACKGROUND.carry(thread))}
     assert threading.get_ident() not in threads
+
+
+async def test_a_closed_agent_says_so(started):
+    engine = ScriptedEngine(lambda messages, tools: say("Hi."))
+    for agent in (Agent("tiny", ["calculator"]), Agent(engine)):
+        async with agent, agent.session() as session:
+            await session.run("Hi.")
+        for again in (agent.run, agent.start, session.run, agent.session().run):
+            with pytest.raises(UsageError, match="closed"):
+                await (again() if again == agent.start else again("Hi."))
+        await agent.aclose()
+    assert [each.closed for each in started] == [True]
+    assert not engine.closed
+
+
+async def test_start_starts_the_engine_before_the_first_run(started):
+    async with Agent("tiny") as agent:
+        await agent.start()
+        await agent.start()
+        assert len(started) == 1
+        await agent.run("Hi.")
+    assert [engine.closed for engine in started] == [True]
 
 
 def test_reprs():

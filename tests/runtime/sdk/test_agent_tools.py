@@ -132,27 +132,28 @@ def test_mistakes_are_the_callers(tmp_path):
         Agent(ScriptedEngine(), config=tmp_path / "no.toml")
 
 
-def test_sources_start_again_when_their_event_loop_has_ended():
+def test_sources_start_once_for_all_event_loops():
     source = Source()
 
     async def run() -> str:
         async with ScriptedEngine([call("read"), say("Done.")]) as engine:
-            agent._model = engine
+            agent._models = (engine,)
             return (await agent.run("Read.")).calls[0][1].content
 
     agent = Agent(ScriptedEngine(), [source])
     assert [asyncio.run(run()) for _ in range(2)] == ["read ran"] * 2
-    assert source.starts == 2
+    assert source.starts == 1
     asyncio.run(agent.aclose())
+    assert source.open == 0
 
 
-def test_a_start_that_ended_with_its_event_loop_is_tried_again():
+def test_a_start_that_nobody_waits_for_any_more_is_tried_again():
     source = Source()
     hang = asyncio.Event()
 
     async def run(seconds: float) -> str:
         async with ScriptedEngine([say("Hi.")]) as engine:
-            agent._model = engine
+            agent._models = (engine,)
             return (await asyncio.wait_for(agent.run("Hi."), seconds)).text
 
     agent = Agent(ScriptedEngine(), [source])
