@@ -54,7 +54,11 @@ class SessionLog(Protocol):
 
     @property
     def key(self) -> str:
-        """A text that names the session for ever; the ids of its calls are made from it."""
+        """A text that names the session, or a part of it, for ever.
+
+        The ids of its calls are made from it. Where it changes, before a turn, their count begins
+        anew: so a log that lacks earlier parts makes the same ids.
+        """
         ...
 
     @property

@@ -3,12 +3,13 @@
 No tool that is not safe to repeat runs twice by itself.
 """
 
-from collections.abc import AsyncGenerator, Mapping
-from typing import Any
+from collections.abc import AsyncGenerator, Collection, Mapping
+from typing import Any, Protocol
 
 from caesura.runtime.events import RunEvent
-from caesura.runtime.journal.record import MAX_DEATHS, Recorded, Replayed
-from caesura.runtime.journal.writer import JournalWriter, NotRecorded, RunJournal
+from caesura.runtime.journal.record import MAX_DEATHS, Kind, Recorded, Replayed
+from caesura.runtime.journal.run_journal import RunJournal
+from caesura.runtime.journal.writer import JournalWriter, NotRecorded
 from caesura.scheduler.errors import RepeatedDeaths
 from caesura.tools.errors import Permanent
 from caesura.tools.people import NoAnswer, People
@@ -16,30 +17,51 @@ from caesura.tools.result import ToolCall, ToolResult
 from caesura.tools.tool import Tool
 
 NOTICE = (
-    "The server ended while this call ran, so nobody knows whether it took effect. "
+    "The {ended} ended while this call ran, so nobody knows whether it took effect. "
     "Approve it to run it again."
 )
 UNKNOWN = (
-    "the server ended while this call of {name} ran, so it is unknown whether it took effect; "
+    "the {ended} ended while this call of {name} ran, so it is unknown whether it took effect; "
     "it was not run again"
 )
 
 
+class CallJournal(Protocol):
+    """What calls are written to."""
+
+    def add(self, kind: Kind, value: Any) -> None:
+        """Add an entry."""
+        ...
+
+    def result(self, result: ToolResult) -> None:
+        """Add the result of a call."""
+        ...
+
+    async def recorded(self) -> None:
+        """Return when all that was added survives a power failure. Raises `NotRecorded`."""
+        ...
+
+
 class JournaledCalls:
-    """A `CallLog` that keeps calls in a run's journal."""
+    """A `CallLog` that keeps calls in a run's journal.
+
+    `results` are those that calls had before, and `unknown` are calls that had begun without one.
+    `name` is what ended while those ran.
+    """
 
     def __init__(
         self,
-        writer: JournalWriter,
-        journal: RunJournal,
-        record: Recorded | None,
+        journal: CallJournal,
         people: People | None,
+        results: Mapping[str, ToolResult],
+        unknown: Collection[str],
+        name: str = "server",
     ) -> None:
-        self._writer = writer
         self._journal = journal
         self._people = people
-        self._results: Mapping[str, ToolResult] = {} if record is None else record.results
-        self._unknown = frozenset(() if record is None else record.unknown)
+        self._results = results
+        self._unknown = frozenset(unknown)
+        self._name = name
 
     def result_of(self, call: ToolCall) -> ToolResult | None:
         """Return the result that the call had before."""
@@ -47,13 +69,17 @@ class JournaledCalls:
 
     def notice(self, call: ToolCall, tool: Tool) -> str:
         """Return what a person must know who decides whether the call runs again."""
-        return NOTICE if call.id in self._unknown and not tool.safe_to_repeat else ""
+        return (
+            NOTICE.format(ended=self._name)
+            if call.id in self._unknown and not tool.safe_to_repeat
+            else ""
+        )
 
     async def settle(
         self, call: ToolCall, tool: Tool, arguments: dict[str, Any], notice: str
     ) -> str | None:
         """Ask a person whether the call runs again; return why it does not, or None."""
-        unknown = UNKNOWN.format(name=tool.name)
+        unknown = UNKNOWN.format(ended=self._name, name=tool.name)
         if tool.when_unknown == "fail" or self._people is None:
             return unknown
         if tool.approval:
@@ -75,7 +101,7 @@ class JournaledCalls:
         if tool.safe_to_repeat:
             return
         try:
-            await self._writer.record(self._journal)
+            await self._journal.recorded()
         except NotRecorded as error:
             raise Permanent(str(error)) from None
 
@@ -97,7 +123,8 @@ class JournaledRun:
         self._writer = writer
         self.journal = journal
         """Also the log of the run's session."""
-        self.calls = JournaledCalls(writer, journal, record, people)
+        results, unknown = ({}, ()) if record is None else (record.results, record.unknown)
+        self.calls = JournaledCalls(journal, people, results, unknown)
         """The log of the run's calls."""
         self.is_resumed = record is not None
         """Whether the run was begun by an earlier process."""

@@ -40,7 +40,12 @@ Kind = Literal[
     "step",
     "resumed",
     "left",
+    "messages",
+    "run",
+    "ended",
+    "rewound",
 ]
+"""The last four are those of sessions (`runtime/sdk/record.py`)."""
 
 Step = int | str | dict[str, Any]
 """What a client was told of a run, in order: the length of a piece of text, the id of a call whose

@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -48,6 +48,18 @@ class Entry:
     """The entry's place in the run, from 0 without gaps. The entry 0 begins the run."""
     body: str
     """JSON text. A store keeps it as it is and never reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRun:
+    """A run in a store. Times are Unix times."""
+
+    id: str
+    began: float
+    written: float
+    """When its last entry was written."""
+    is_held: bool
+    """Whether a process works on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +127,14 @@ class JournalStore(Protocol):
         """
         ...
 
+    def release(self, owner: str, run_id: str) -> None:
+        """Let others claim a run that `owner` holds, at once."""
+        ...
+
+    def runs(self) -> "list[KeptRun]":
+        """Return all runs, the one that was written last in front."""
+        ...
+
     def load(self, run_id: str) -> list[str]:
         """Return the bodies of a run's entries in order; empty for an unknown run.
 
@@ -170,13 +190,17 @@ class SqliteJournal:
     """A `JournalStore` in one file, which the processes of one machine may share.
 
     `path` None keeps it in memory. `clock` returns seconds since 1970. The file is opened at the
-    first use, and again after it has failed or was deleted. A corrupt one is moved aside.
+    first use, and again after it has failed or was deleted. A corrupt one is moved aside, unless
+    the file has an `application` id of its own: then somebody has chosen it by its name.
     """
 
-    def __init__(self, path: Path | None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, path: Path | None, clock: Callable[[], float] = time.time, application: int = 0
+    ) -> None:
         self.path = path
         self._clock = clock
-        self._file = SqliteFile(path, _SCHEMA, self._opened)
+        self._application = application
+        self._file = SqliteFile(path, replace(_SCHEMA, application=application), self._opened)
         self._is_durable: bool | None = None
 
     def append(
@@ -234,6 +258,28 @@ class SqliteJournal:
                     return False
                 db.execute("UPDATE runs SET owner = ? WHERE id = ?", (owner, run_id))
                 return True
+
+        return self._do(work)
+
+    def release(self, owner: str, run_id: str) -> None:
+        """Let others claim a run that `owner` holds, at once."""
+        query = "UPDATE runs SET owner = '' WHERE owner = ? AND id = ?"
+        self._do(lambda db: db.execute(query, (owner, run_id)))
+
+    def runs(self) -> list[KeptRun]:
+        """Return all runs, the one that was written last in front."""
+        query = (
+            "SELECT id, began, coalesce(max(at), began) AS written, owner FROM runs"
+            " LEFT JOIN entries ON run = runs.number GROUP BY runs.number ORDER BY written DESC, id"
+        )
+
+        def work(db: sqlite3.Connection) -> list[KeptRun]:
+            leases = self._leases(db)
+            rows = db.execute(query).fetchall()
+            return [
+                KeptRun(run, began, written, not leases.is_gone(owner))
+                for run, began, written, owner in rows
+            ]
 
         return self._do(work)
 
@@ -308,7 +354,7 @@ class SqliteJournal:
             if self.path is None:
                 raise JournalUnavailable(f"the journal in memory failed: {error}") from error
             self._file.close()
-            if is_broken(error):
+            if is_broken(error) and not self._application:
                 self._set_aside(self.path, error)
             raise JournalUnavailable(f"{self.path} cannot be used: {error}") from error
 
@@ -320,30 +366,38 @@ class SqliteJournal:
 
 # -- in PostgreSQL ---------------------------------------------------------------------------------
 
-# `number` orders the runs by their beginnings, `bytes` is the size of the entries' texts.
-_POSTGRES_TABLES = (
-    "CREATE TABLE IF NOT EXISTS journal_runs (id text PRIMARY KEY, owner text NOT NULL,"
-    " number bigint GENERATED ALWAYS AS IDENTITY, used timestamptz NOT NULL,"
-    " bytes bigint NOT NULL DEFAULT 0)",
-    "CREATE INDEX IF NOT EXISTS journal_runs_by_number ON journal_runs (number)",
-    "CREATE TABLE IF NOT EXISTS journal_entries (number integer,"
-    " run text REFERENCES journal_runs ON DELETE CASCADE, body text NOT NULL,"
-    " PRIMARY KEY (run, number))",
-    PostgresLeases.TABLE,
-)
 _NOW = "clock_timestamp()"
+
+
+def _postgres_tables(name: str) -> tuple[str, ...]:
+    """Return what makes the tables of one kind of journals.
+
+    `number` orders the runs by their beginnings, `bytes` is the size of the entries' texts.
+    """
+    return (
+        f"CREATE TABLE IF NOT EXISTS {name}_runs (id text PRIMARY KEY, owner text NOT NULL,"
+        f" number bigint GENERATED ALWAYS AS IDENTITY, began timestamptz NOT NULL DEFAULT {_NOW},"
+        " used timestamptz NOT NULL, bytes bigint NOT NULL DEFAULT 0)",
+        f"CREATE INDEX IF NOT EXISTS {name}_runs_by_number ON {name}_runs (number)",
+        f"CREATE TABLE IF NOT EXISTS {name}_entries (number integer,"
+        f" run text REFERENCES {name}_runs ON DELETE CASCADE, body text NOT NULL,"
+        " PRIMARY KEY (run, number))",
+        PostgresLeases.TABLE,
+    )
 
 
 class PostgresJournal:
     """A `JournalStore` in a PostgreSQL database. Times are the database's.
 
     What is written without `durable` survives the end of this process and of its machine, but a
-    crash of the database may lose the last half second. Raises `UsageError` without psycopg.
+    crash of the database may lose the last half second. `name` begins the names of the tables:
+    journals of another kind have others. Raises `UsageError` without psycopg.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, name: str = "journal") -> None:
+        self._name = name
         with usage_errors(Misconfigured):
-            self._database = Database(address, _POSTGRES_TABLES)
+            self._database = Database(address, _postgres_tables(name))
 
     def append(
         self, owner: str, entries: Sequence[Entry], *, durable: bool = False
@@ -356,9 +410,9 @@ class PostgresJournal:
         def work(db: "Connection") -> frozenset[str]:
             db.execute(f"SET LOCAL synchronous_commit = {'on' if durable else 'off'}")
             # In one order, so that no two servers wait for each other.
-            held = [run for run in sorted(by_run) if _take(db, owner, run, by_run[run])]
+            held = [run for run in sorted(by_run) if self._take(db, owner, run, by_run[run])]
             for run in held:
-                _add(db, run, by_run[run])
+                self._add(db, run, by_run[run])
             return frozenset(by_run) - frozenset(held)
 
         return self._do(work)
@@ -375,7 +429,7 @@ class PostgresJournal:
         """Return the runs whose owners have no lease any more, oldest first."""
 
         def work(db: "Connection") -> list[str]:
-            rows = db.execute("SELECT id, owner FROM journal_runs ORDER BY number").fetchall()
+            rows = db.execute(f"SELECT id, owner FROM {self._name}_runs ORDER BY number").fetchall()
             leases = PostgresLeases(db)
             gone = {owner: leases.is_gone(owner) for owner in {owner for _, owner in rows}}
             return [run for run, owner in rows if gone[owner]]
@@ -387,7 +441,7 @@ class PostgresJournal:
 
         def work(db: "Connection") -> bool:
             row = db.execute(
-                "SELECT owner FROM journal_runs WHERE id = %s FOR UPDATE", (run_id,)
+                f"SELECT owner FROM {self._name}_runs WHERE id = %s FOR UPDATE", (run_id,)
             ).fetchone()
             if row is None:
                 return False
@@ -395,20 +449,42 @@ class PostgresJournal:
                 return True
             if not PostgresLeases(db).is_gone(row[0]):
                 return False
-            db.execute("UPDATE journal_runs SET owner = %s WHERE id = %s", (owner, run_id))
+            db.execute(f"UPDATE {self._name}_runs SET owner = %s WHERE id = %s", (owner, run_id))
             return True
+
+        return self._do(work)
+
+    def release(self, owner: str, run_id: str) -> None:
+        """Let others claim a run that `owner` holds, at once."""
+        query = f"UPDATE {self._name}_runs SET owner = '' WHERE owner = %s AND id = %s"
+        self._do(lambda db: db.execute(query, (owner, run_id)))
+
+    def runs(self) -> list[KeptRun]:
+        """Return all runs, the one that was written last in front."""
+        query = (
+            "SELECT id, extract(epoch FROM began)::float8, extract(epoch FROM used)::float8, owner"
+            f" FROM {self._name}_runs ORDER BY used DESC, id"
+        )
+
+        def work(db: "Connection") -> list[KeptRun]:
+            leases = PostgresLeases(db)
+            rows = db.execute(query).fetchall()
+            return [
+                KeptRun(run, began, written, not leases.is_gone(owner))
+                for run, began, written, owner in rows
+            ]
 
         return self._do(work)
 
     def load(self, run_id: str) -> list[str]:
         """Return the bodies of a run's entries in order, empty from the first missing one on."""
-        query = "SELECT number, body FROM journal_entries WHERE run = %s ORDER BY number"
+        query = f"SELECT number, body FROM {self._name}_entries WHERE run = %s ORDER BY number"
         rows = self._do(lambda db: db.execute(query, (run_id,)).fetchall())
         return [body if place == number else "" for place, (number, body) in enumerate(rows)]
 
     def delete(self, owner: str, runs: Collection[str]) -> None:
         """Delete those of the runs that `owner` holds."""
-        query = "DELETE FROM journal_runs WHERE owner = %s AND id = ANY(%s)"
+        query = f"DELETE FROM {self._name}_runs WHERE owner = %s AND id = ANY(%s)"
         self._do(lambda db: db.execute(query, (owner, list(runs))))
 
     def sweep(self, bounds: Bounds) -> list[str]:
@@ -416,14 +492,14 @@ class PostgresJournal:
 
         def work(db: "Connection") -> list[str]:
             rows = db.execute(
-                f"SELECT id, bytes, used < {_NOW} - make_interval(secs => %s) FROM journal_runs"
-                " ORDER BY number FOR UPDATE",
+                f"SELECT id, bytes, used < {_NOW} - make_interval(secs => %s)"
+                f" FROM {self._name}_runs ORDER BY number FOR UPDATE",
                 (bounds.max_age_seconds,),
             ).fetchall()
             gone = bounds.surplus(rows)
-            db.execute("DELETE FROM journal_runs WHERE id = ANY(%s)", (gone,))
+            db.execute(f"DELETE FROM {self._name}_runs WHERE id = ANY(%s)", (gone,))
             db.execute(
-                "DELETE FROM leases WHERE owner NOT IN (SELECT owner FROM journal_runs)"
+                f"DELETE FROM leases WHERE owner NOT IN (SELECT owner FROM {self._name}_runs)"
                 f" AND until < {_NOW} - make_interval(secs => %s)",
                 (LEASE_SECONDS,),
             )
@@ -441,31 +517,29 @@ class PostgresJournal:
         except Unavailable as error:
             raise JournalUnavailable(str(error)) from error
 
+    def _take(self, db: "Connection", owner: str, run_id: str, entries: Sequence[Entry]) -> bool:
+        """Return whether the owner holds the run, which is made if its first entry is there."""
+        if any(entry.number == 0 for entry in entries):
+            db.execute(
+                f"INSERT INTO {self._name}_runs (id, owner, used) VALUES (%s, %s, {_NOW})"
+                " ON CONFLICT DO NOTHING",
+                (run_id, owner),
+            )
+        row = db.execute(
+            f"SELECT owner FROM {self._name}_runs WHERE id = %s FOR UPDATE", (run_id,)
+        ).fetchone()
+        return row is not None and row[0] == owner
 
-def _take(db: "Connection", owner: str, run_id: str, entries: Sequence[Entry]) -> bool:
-    """Return whether the owner holds the run, which is made if its first entry is there."""
-    if any(entry.number == 0 for entry in entries):
+    def _add(self, db: "Connection", run_id: str, entries: Sequence[Entry]) -> None:
+        added = db.execute(
+            f"WITH added AS (INSERT INTO {self._name}_entries (run, number, body)"
+            " SELECT %s, * FROM unnest(%s::integer[], %s::text[])"
+            " ON CONFLICT DO NOTHING RETURNING octet_length(body) AS size)"
+            " SELECT coalesce(sum(size), 0)::bigint FROM added",
+            (run_id, [entry.number for entry in entries], [entry.body for entry in entries]),
+        ).fetchone()
+        assert added is not None
         db.execute(
-            f"INSERT INTO journal_runs (id, owner, used) VALUES (%s, %s, {_NOW})"
-            " ON CONFLICT DO NOTHING",
-            (run_id, owner),
+            f"UPDATE {self._name}_runs SET used = {_NOW}, bytes = bytes + %s WHERE id = %s",
+            (added[0], run_id),
         )
-    row = db.execute(
-        "SELECT owner FROM journal_runs WHERE id = %s FOR UPDATE", (run_id,)
-    ).fetchone()
-    return row is not None and row[0] == owner
-
-
-def _add(db: "Connection", run_id: str, entries: Sequence[Entry]) -> None:
-    added = db.execute(
-        "WITH added AS (INSERT INTO journal_entries (run, number, body)"
-        " SELECT %s, * FROM unnest(%s::integer[], %s::text[])"
-        " ON CONFLICT DO NOTHING RETURNING octet_length(body) AS size)"
-        " SELECT coalesce(sum(size), 0)::bigint FROM added",
-        (run_id, [entry.number for entry in entries], [entry.body for entry in entries]),
-    ).fetchone()
-    assert added is not None
-    db.execute(
-        f"UPDATE journal_runs SET used = {_NOW}, bytes = bytes + %s WHERE id = %s",
-        (added[0], run_id),
-    )

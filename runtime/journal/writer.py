@@ -1,4 +1,4 @@
-"""Journals of one server's runs: `RunJournal` takes what a run does, `JournalWriter` stores it.
+"""`JournalWriter`: writes the journals of one server's runs to their store.
 
 A run hands its entries over at once, and never fails by that. They are written in batches, in a
 thread, within bounds.
@@ -16,185 +16,12 @@ from typing import Any, TypeVar
 from caesura.runtime.journal.record import (
     MAX_DEATHS,
     BadJournal,
-    Kind,
     Recorded,
-    begun,
-    encoded,
     recorded,
 )
-from caesura.runtime.journal.store import (
-    Bounds,
-    Entry,
-    JournalStore,
-    JournalUnavailable,
-)
-from caesura.scheduler.session_log import LoggedTurn, TurnOutcome
+from caesura.runtime.journal.run_journal import RunJournal
+from caesura.runtime.journal.store import Bounds, Entry, JournalStore, JournalUnavailable
 from caesura.stores.leases import LEASE_SECONDS, RENEW_SECONDS, new_owner
-from caesura.tools.result import ToolResult
-
-
-class RunJournal:
-    """Keeps what a run does until the writer takes it. It is also the log of the run's session.
-
-    A run whose journal has a gap cannot be taken up again: it is dropped, and the run goes on
-    without one.
-    """
-
-    def __init__(
-        self, writer: "JournalWriter", run_id: str, begin: dict[str, Any] | Recorded
-    ) -> None:
-        """Begin the journal of a run, or go on with one that was read."""
-        self.id = run_id
-        self.taken_over = False
-        """Whether another server goes on with the run, so that this one must stop it."""
-        self.on_taken_over: Callable[[], None] | None = None
-        """Called once when another server has taken the run over."""
-        self.was_sent = isinstance(begin, Recorded)
-        """Whether the store may hold entries of this run."""
-        self.dropped = self.ended = False
-        self._writer = writer
-        self._turns: Sequence[LoggedTurn] = ()
-        self._tokens: list[int] = []
-        self._streamed: list[int | str] = []
-        self._waiting: list[Entry] = []
-        self._then: list[Callable[[], None]] = []
-        self._next = 0
-        self._has_shown = False
-        """Whether the stream has shown something of the last turn."""
-        if isinstance(begin, Recorded):
-            self._next, self._turns = begin.entries, begin.turns
-            self._append(encoded("resumed", begin.deaths))
-        else:
-            self._append(begun(begin))
-
-    # -- the log of the session ------------------------------------------------------------------
-
-    @property
-    def key(self) -> str:
-        """The run's id, from which the ids of calls are made."""
-        return self.id
-
-    @property
-    def turns(self) -> Sequence[LoggedTurn]:
-        """The turns to replay."""
-        return self._turns
-
-    def begin(self, turn: LoggedTurn) -> None:
-        """Add a turn of the session; with pictures or sounds, nothing can be gone on from."""
-        if turn.has_media:
-            self.drop()
-        self._has_shown = False
-        self.add("turn", turn)
-
-    def sampled(self, tokens: Sequence[int]) -> None:
-        """Add tokens to the last turn."""
-        if not self._is_over:
-            if not self._tokens:
-                self._writer.wake(self)
-            self._tokens += tokens
-
-    def end(self, outcome: TurnOutcome) -> None:
-        """End the last turn."""
-        self.add("outcome", outcome)
-
-    # -- what the run does -----------------------------------------------------------------------
-
-    def add(self, kind: Kind, value: Any) -> None:
-        """Add an entry behind all that was added before."""
-        if not self._is_over:
-            self._flush()
-            self._append(encoded(kind, value))
-
-    def streamed(self, step: int | str) -> None:
-        """Add a step that the client was sent."""
-        if not self._is_over:
-            if not self._streamed:
-                self._writer.wake(self)
-            self._streamed.append(step)
-
-    def result(self, result: ToolResult) -> None:
-        """Add the result of a call."""
-        self.add("result", result)
-
-    def after_written(self, then: Callable[[], None]) -> None:
-        """Call `then` when the store has all that was added, or will not have it for now."""
-        if self._is_over or self._writer.is_behind or not self.has_news:
-            then()
-        else:
-            self._then.append(then)
-            if not self._has_shown:  # clients wait for the first text
-                self._has_shown = True
-                self._writer.hurry()
-
-    def finish(self) -> None:
-        """Delete the journal: the run is over, and its answer is kept elsewhere."""
-        if not self.ended:
-            self.ended = True
-            self._forget()
-            self._writer.delete(self)
-
-    def drop(self) -> None:
-        """Give the journal up, since the run could not be repeated from it."""
-        if not self._is_over:
-            self.dropped = True
-            self._forget()
-            self._writer.delete(self)
-
-    # -- for the writer --------------------------------------------------------------------------
-
-    @property
-    def has_news(self) -> bool:
-        """Whether there are entries that the store does not have."""
-        return bool(self._waiting or self._tokens or self._streamed)
-
-    def flushed(self) -> list[Entry]:
-        """Return the entries that the store does not have."""
-        self._flush()
-        return list(self._waiting)
-
-    def written(self, entries: int) -> None:
-        """Forget the first entries, which the store has now."""
-        del self._waiting[:entries]
-
-    def taken_callbacks(self) -> list[Callable[[], None]]:
-        """Return what is to be called when the entries so far are written, and forget it."""
-        then, self._then = self._then, []
-        return then
-
-    def leave(self) -> None:
-        """Stop writing: another server has the run, or it is gone from the store."""
-        self.dropped = True
-        self._forget()
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether another process can go on with the run when this one ends now."""
-        return self.taken_over or not self._is_over
-
-    @property
-    def _is_over(self) -> bool:
-        return self.dropped or self.ended
-
-    def _forget(self) -> None:
-        self._waiting, self._tokens, self._streamed = [], [], []
-        for then in self.taken_callbacks():
-            then()
-
-    def _flush(self) -> None:
-        tokens, streamed = self._tokens, self._streamed
-        self._tokens, self._streamed = [], []
-        if tokens and streamed:
-            self._append(encoded("told_tokens", [tokens, streamed]))
-        elif tokens:
-            self._append(encoded("tokens", tokens))
-        elif streamed:
-            self._append(encoded("told", streamed))
-
-    def _append(self, body: str) -> None:
-        self._waiting.append(Entry(self.id, self._next, body))
-        self._next += 1
-        self._writer.wake(self)
-
 
 T = TypeVar("T")
 
@@ -214,23 +41,36 @@ FRESH_SECONDS = LEASE_SECONDS / 2
 """So long after its renewal a lease is surely valid, also if the machines' clocks differ a bit."""
 MAX_WAITING = 100_000
 """The most entries that wait for a store that fails; then the journals are given up."""
+DEFAULT_BOUNDS = Bounds()
+
+
+_NOT_MADE = (
+    "the call could not be recorded in the journal, so it was not made; try again later ({why})"
+)
 
 
 class NotRecorded(Exception):
     """A call could not be written down, so it must not be made."""
 
 
+class Held(Exception):
+    """Another user of the store works on a journal."""
+
+
 class JournalWriter:
     """The journals of one server. All methods but `start` may be called from its event loop only.
 
     While the store fails, runs go on. Their entries wait, and are written when it works again.
+
+    Without `bounds` the store keeps journals until somebody deletes them, and the writer takes
+    over those alone that it is told to `take`.
     """
 
     def __init__(
         self,
         store: JournalStore,
         *,
-        bounds: Bounds | None = None,
+        bounds: Bounds | None = DEFAULT_BOUNDS,
         owner: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -244,7 +84,7 @@ class JournalWriter:
         self.on_left_behind: Callable[[Sequence[Recorded]], None] | None = None
         """Receives the runs that this server has taken over from others."""
         self._store = store
-        self._bounds = bounds or Bounds()
+        self._bounds = bounds
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, "caesura-journal")
         self._runs: dict[str, RunJournal] = {}
@@ -253,6 +93,8 @@ class JournalWriter:
         self._unread: set[str] = set()
         """Runs that were claimed and could not be read yet; for the thread only."""
         self._urgent: list[tuple[RunJournal, bool, asyncio.Future[None]]] = []
+        self._impatient: set[asyncio.Future[None]] = set()
+        """Those of the urgent ones that end when the store fails."""
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
         self._renew_at = self._sweep_at = self._fresh_until = 0.0
@@ -272,6 +114,59 @@ class JournalWriter:
         journal = RunJournal(self, record.run_id, record)
         self._runs[record.run_id] = journal
         return journal
+
+    async def take(self, run_id: str, about: dict[str, Any]) -> tuple[RunJournal, list[str]]:
+        """Return a journal to write, and the bodies of its entries; begin a new one with `about`.
+
+        Raises `Held` if this writer or another owner has it, and `JournalUnavailable`.
+        """
+        if run_id in self._runs:
+            raise Held(run_id)
+        there = await self._do(self._store.load, run_id)
+        if not there:
+            journal = self.begin(run_id, about)
+            try:
+                await self.saved(journal)
+            except NotRecorded as error:
+                self._forget(journal)
+                if not journal.taken_over:
+                    raise JournalUnavailable(str(error)) from None
+        elif await self._do(self._store.claim, run_id, self.owner):
+            there = await self._do(self._store.load, run_id)  # its owner may have written more
+            journal = self.resume(Recorded(run_id, {}, entries=len(there)))
+        if run_id not in self._runs:
+            raise Held(run_id)
+        return journal, there
+
+    async def give_back(self, run: RunJournal) -> None:
+        """Write what waits, and let others take the journal. Raises `JournalUnavailable`."""
+        try:
+            if run.has_news and not run.dropped:
+                await self.saved(run)
+        except NotRecorded as error:
+            if not run.taken_over:
+                raise JournalUnavailable(str(error)) from None
+        finally:
+            self._forget(run)
+        await self._do(self._store.release, self.owner, run.id)
+
+    def _forget(self, run: RunJournal) -> None:
+        if self._runs.get(run.id) is run:
+            del self._runs[run.id]
+        self._news.pop(run.id, None)
+        run.leave()
+
+    async def saved(self, run: RunJournal) -> None:
+        """Return when all that the run has added survives the end of this process.
+
+        Raises `NotRecorded` if the store cannot be written now. The entries wait for it.
+        """
+        written = self._written(run, durable=False)
+        self._impatient.add(written)
+        try:
+            await written
+        finally:
+            self._impatient.discard(written)
 
     def __len__(self) -> int:
         """Return the number of runs under way that have a journal."""
@@ -305,16 +200,15 @@ class JournalWriter:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._written(run, durable=True), RECORD_SECONDS)
                 return
+        if self._bounds is None:
+            raise NotRecorded(_NOT_MADE.format(why=self.trouble or "the store does not answer"))
         run.drop()
         if not run.was_sent:
             return
         try:
             await self._do(self._store.delete, self.owner, [run.id])
         except JournalUnavailable as error:
-            raise NotRecorded(
-                "the call could not be recorded in the journal, so it was not made; "
-                f"try again later ({error})"
-            ) from None
+            raise NotRecorded(_NOT_MADE.format(why=error)) from None
         run.was_sent = False
 
     async def is_ours(self, run: RunJournal) -> bool:
@@ -337,12 +231,18 @@ class JournalWriter:
 
     # -- start and end ---------------------------------------------------------------------------
 
+    @property
+    def is_started(self) -> bool:
+        """Whether it writes."""
+        return self._task is not None
+
     async def start(self) -> list[Recorded]:
         """Begin to write; return the runs that ended processes have left, now ours."""
         found: list[Recorded] = []
         try:
             await self._renew_lease()
-            found = await self._do(self._taken_over)
+            if self._bounds is not None:
+                found = await self._do(self._taken_over)
         except JournalUnavailable as error:
             self._failed(error)
         self._task = asyncio.create_task(self._write_on(), name="journal")
@@ -481,6 +381,8 @@ class JournalWriter:
 
     async def _renew(self) -> None:
         await self._renew_lease()
+        if self._bounds is None:
+            return
         if self._clock() >= self._sweep_at:
             self._sweep_at = self._clock() + SWEEP_SECONDS
             await self._do(self._store.sweep, self._bounds)
@@ -524,15 +426,19 @@ class JournalWriter:
     def _failed(self, error: JournalUnavailable) -> None:
         if self.trouble is None:
             LOG.warning(
-                "runs go on without a journal, and are lost if this server ends now: %s", error
+                "runs go on without a journal, and are lost if this process ends now: %s", error
             )
         self.trouble = str(error)
         self.failures += 1
         self.is_behind = True
         self._renew_at = max(self._renew_at, self._clock() + RETRY_SECONDS)
+        for written in self._impatient:
+            if not written.done():
+                written.set_exception(NotRecorded(str(error)))
         self._wake.set()  # try again after the pause
         self._release(self._runs.values())
-        if sum(len(run.flushed()) for run in self._runs.values()) > MAX_WAITING:
+        waiting = sum(len(run.flushed()) for run in self._runs.values())
+        if self._bounds is not None and waiting > MAX_WAITING:
             for run in list(self._runs.values()):
                 run.drop()
 

@@ -99,7 +99,7 @@ class ScriptedLog:
         """Create it; `new_id` makes the ids of calls where there is no log."""
         self._log = log
         self._new_id = new_id
-        self._numbers = count(1)
+        self._key, self._numbers = "", count(1)
         self._left = deque(log.turns if log is not None else ())
         self._old = self._part = 0
 
@@ -107,7 +107,12 @@ class ScriptedLog:
         """Return the next call's id, which a replay makes again."""
         if self._log is None:
             return self._new_id()
-        return f"{self._log.key}_call_{next(self._numbers)}"
+        self._count_from_key(self._log)
+        return f"{self._key}_call_{next(self._numbers)}"
+
+    def _count_from_key(self, log: SessionLog) -> None:
+        if log.key != self._key:
+            self._key, self._numbers = log.key, count(1)
 
     def begin(self, prompt: int) -> list[Event]:
         """Begin a turn whose messages have `prompt` tokens; return the events that are logged."""
@@ -126,7 +131,8 @@ class ScriptedLog:
     def replayed(self, events: Sequence[Event]) -> Iterator[Event]:
         """Yield the events of a turn that ended in the log, and count its calls."""
         for event in events:
-            if isinstance(event, CallFinished | CallMalformed):
+            if self._log is not None and isinstance(event, CallFinished | CallMalformed):
+                self._count_from_key(self._log)
                 next(self._numbers)
             yield event
 

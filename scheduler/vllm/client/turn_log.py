@@ -44,7 +44,7 @@ class TurnLog:
     def __init__(self, log: SessionLog | None) -> None:
         self._log = log
         self._left = deque(log.turns if log is not None else ())
-        self._readers = 0
+        self._key, self._readers = "", 0
 
     @property
     def writes(self) -> bool:
@@ -63,7 +63,9 @@ class TurnLog:
         """
         if self._log is None:
             return None
-        key, numbers = f"{self._log.key}/{self._readers}", count()
+        if self._log.key != self._key:
+            self._key, self._readers = self._log.key, 0
+        key, numbers = f"{self._key}/{self._readers}", count()
         self._readers += 1
         return lambda: blake2b(f"{key}/{next(numbers)}".encode(), digest_size=8).hexdigest()[:9]
 

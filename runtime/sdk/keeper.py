@@ -1,0 +1,206 @@
+"""`Keeper`: writes what a session does to its record and its store, and replays it.
+
+It is the log of the engine's session and of the calls. So a session goes on from its tokens: the
+engine reads again what the last run was sent and sampled, and computes nothing.
+"""
+
+import logging
+import uuid
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from itertools import takewhile
+from typing import Any
+
+from caesura.runtime.engine import Engine, EngineSession
+from caesura.runtime.errors import EngineFailed, UsageError
+from caesura.runtime.journal.journaled_run import JournaledCalls
+from caesura.runtime.journal.record import BadJournal, Kind
+from caesura.runtime.journal.run_journal import RunJournal
+from caesura.runtime.run import loop
+from caesura.runtime.run.context import RunContext
+from caesura.runtime.run.fold import Transcript
+from caesura.runtime.run.limits import Limits
+from caesura.runtime.sdk.record import (
+    Begin,
+    End,
+    Rewound,
+    SavedRun,
+    SavedTurn,
+    SessionRecord,
+)
+from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.scheduler.session_log import LoggedTurn, TurnOutcome
+from caesura.tools.context import ToolRun
+from caesura.tools.dispatcher import Dispatcher
+from caesura.tools.people import People
+from caesura.tools.registry import Registry
+from caesura.tools.result import ToolCall, ToolResult
+from caesura.tools.tool import Tool
+
+LOG = logging.getLogger(__name__)
+
+
+class Keeper:
+    """Keeps what one session does. It is the `SessionLog` of the engine's session.
+
+    `record` is what was known of the session before.
+    """
+
+    def __init__(self, record: SessionRecord) -> None:
+        self.record = record
+        self.key = ""
+        """What the ids of the present run's calls are made from."""
+        self.turns: Sequence[LoggedTurn] = ()
+        """What the engine's next session replays."""
+        self._journal: RunJournal | None = None
+        self._is_frozen = False
+        self._name = uuid.uuid4().hex[:12]
+
+    def attach(self, journal: RunJournal, is_new: bool) -> None:
+        """Write to a journal too from now on; a new one gets the whole record."""
+        self._journal = journal
+        if is_new:
+            for kind, value in self.record.entries():
+                journal.add(kind, value)
+
+    def freeze(self) -> None:
+        """Keep nothing of what comes: another process goes on from here."""
+        self._is_frozen = True
+
+    # -- what the session does -------------------------------------------------------------------
+
+    def told(self, messages: Sequence[Message]) -> None:
+        """Keep the messages behind those that are known."""
+        if new := list(messages[len(self.record.messages) :]):
+            self.add("messages", new)
+
+    def begin_run(self, made_for: str, *, begins: int, fed: int, part: int = 0) -> None:
+        """Begin a run, whose prompt is the message at `begins`."""
+        self.key = f"{self._name}.{len(self.record.runs)}"
+        asked = len(self.record.messages)
+        self.add("run", Begin(self.key, made_for, begins, fed, asked, part))
+
+    def end_run(self, end: End) -> None:
+        """End the run."""
+        self.add("ended", end)
+
+    def rewind(self, messages: int, runs: int) -> None:
+        """Forget all but the first messages and runs."""
+        self.add("rewound", Rewound(messages, runs))
+
+    def calls(self, run: SavedRun, people: People) -> JournaledCalls:
+        """Return the log of a run's calls, which knows those that were made before."""
+        return JournaledCalls(self, people, dict(run.results), run.unknown, "process")
+
+    # -- the log of calls ------------------------------------------------------------------------
+
+    def add(self, kind: Kind, value: Any) -> None:
+        """Add an entry to the record and to the store."""
+        if not self._is_frozen:
+            self.record.take(kind, value)
+            if self._journal is not None:
+                self._journal.add(kind, value)
+
+    def result(self, result: ToolResult) -> None:
+        """Keep the result of a call."""
+        self.add("result", result)
+
+    async def recorded(self) -> None:
+        """Return when the store has all. Raises `NotRecorded`."""
+        if self._journal is not None:
+            await self._journal.recorded()
+
+    # -- the log of the engine's session ---------------------------------------------------------
+
+    def begin(self, turn: LoggedTurn) -> None:
+        """Keep a turn; of one that replaces the context, what differs from it."""
+        kept = None
+        if turn.has_media:
+            turn = replace(turn, appended=[])
+        elif turn.replaces:
+            same = zip(self.record.context(), turn.appended, strict=False)
+            kept = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], same))
+            turn = replace(turn, appended=list(turn.appended[kept:]))
+        self.add("turn", SavedTurn(replace(turn, sampled=[]), kept))
+
+    def sampled(self, tokens: Sequence[int]) -> None:
+        """Keep tokens of the last turn."""
+        if not self._is_frozen:
+            self.record.take("tokens", tokens)
+            if self._journal is not None:
+                self._journal.sampled(tokens)
+
+    def end(self, outcome: TurnOutcome) -> None:
+        """Keep the end of the last turn."""
+        self.add("outcome", outcome)
+
+    def replaying(self, run: SavedRun) -> "Keeper":
+        """Let the engine's next session replay a run; return the log for it."""
+        self.key, self.turns = run.key, self.record.turns_of(run)
+        return self
+
+    def fresh(self) -> "Keeper":
+        """Return the log for a session of the engine that replays nothing."""
+        self.turns = ()
+        return self
+
+
+class _Told:
+    """A `CallLog` of a run that has ended: no call is made again."""
+
+    def __init__(self, results: dict[str, ToolResult]) -> None:
+        self._results = results
+
+    def result_of(self, call: ToolCall) -> ToolResult:
+        """Return the result that the call had. Raises `BadJournal`."""
+        if call.id not in self._results:
+            raise BadJournal(f"the session holds no result of the call {call.id}")
+        return self._results[call.id]
+
+    def notice(self, call: ToolCall, tool: Tool) -> str:
+        """Return an empty text."""
+        return ""
+
+    async def settle(
+        self, call: ToolCall, tool: Tool, arguments: dict[str, Any], notice: str
+    ) -> str | None:
+        """Return why the call is not made."""
+        return "the call was made before"
+
+    async def starts(self, call: ToolCall, tool: Tool) -> None:
+        """Do nothing."""
+
+    def ended(self, result: ToolResult) -> None:
+        """Do nothing."""
+
+
+async def reopened(
+    engine: Engine, spec: SessionSpec, keeper: Keeper, run: SavedRun, sampling: Sampling
+) -> EngineSession | None:
+    """Return a session of the engine that stands behind a run that has ended.
+
+    Nothing is rendered and nothing decoded. None: what the engine reads in the tokens is not what
+    the messages say, so that they have to be rendered.
+    """
+    record = keeper.record
+    session = engine.open(spec, keeper.replaying(run))
+    heard = Transcript(record.messages[: run.asked])
+    told = _Told(record.results_of(run))
+    dispatcher = Dispatcher(Registry(()), ToolRun(log=told))
+    limits = Limits(max_turns=None)
+    context = RunContext(
+        limits=limits, sampling=sampling, pausing=spec.pausing, tools=ToolRun(log=told)
+    )
+    again = loop.run(session, record.messages[: run.asked], dispatcher, context)
+    try:
+        async with aclosing(again) as events:
+            async for event in events:
+                heard.take(event)
+        if list(heard.messages) == record.messages[: run.ends]:
+            return session
+        LOG.debug("the tokens of %s say something else than the messages", run.key)
+    except (EngineFailed, UsageError, BadJournal) as error:
+        LOG.debug("the tokens of %s cannot be read again: %s", run.key, error)
+    await session.close()
+    return None
