@@ -22,11 +22,15 @@ from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.sdk.across import on_any_loop
 from caesura.runtime.sdk.agent_tools import AgentTools, OwnTool, listed
+from caesura.runtime.sdk.answer import Answer
 from caesura.runtime.sdk.background import BACKGROUND
 from caesura.runtime.sdk.engines import ENGINES
 from caesura.runtime.sdk.hooks import Hooks, Prompt, checked
 from caesura.runtime.sdk.instructions import AnyInstructions, Instructions, check_deps
-from caesura.runtime.sdk.session import Answer, Session, SessionSettings
+from caesura.runtime.sdk.memory import Begin, begin_of
+from caesura.runtime.sdk.session import Session
+from caesura.runtime.sdk.sessions import Sessions
+from caesura.runtime.sdk.settings import About, SessionSettings
 from caesura.runtime.tracing.setup import tracing_of
 from caesura.scheduler.messages import Message, Sampling
 from caesura.tools import Registry, Tool
@@ -277,8 +281,11 @@ class Agent(AsyncClosing, Generic[T, D]):
         user: str | None = None,
         parent: Session[Any] | str | None = None,
         deps: D | None = None,
+        id: str | None = None,
+        store: Sessions | Path | str | None = None,
+        state: str | None = None,
     ) -> Session[T]:
-        """Return a new conversation, to be used in `async with`.
+        """Return a conversation, to be used in `async with`.
 
         `messages` is a history to continue, such as `answer.messages`. The agent's instructions
         precede it unless it begins with a system message. `user` names the person or the program
@@ -286,12 +293,19 @@ class Agent(AsyncClosing, Generic[T, D]):
         `parent` is the session, or its id, that starts this one as a sub-agent. The engine then
         serves this session at its parent's place in the queue. Within a tool, the parent is the
         session that calls the tool by default. `deps` are those of all its runs, see `run`.
+
+        `store` keeps the session under its `id`, with its tokens, and one that is there goes on.
+        It is a `Sessions`, or what makes one: a file, or the address of a database. `state` is the
+        `Session.state()` of another session, from which this one goes on by itself. With another
+        model, other tools or other instructions its messages are rendered again, and the log says
+        so. Raises `UsageError` for an `id` or a `state` that cannot be one.
         """
-        return self._session(messages, user, parent, deps)
+        begin = begin_of(messages, id, store, state)
+        return self._session(begin, user, parent, deps)
 
     def _session(
         self,
-        messages: Sequence[Message] = (),
+        begin: Begin | None = None,
         user: str | None = None,
         parent: Session[Any] | str | None = None,
         deps: Any = None,
@@ -319,17 +333,14 @@ class Agent(AsyncClosing, Generic[T, D]):
                 filled = True
             return await self._engine()
 
-        return Session(
-            engine,
-            registry,
-            self._settings,
-            messages=messages,
+        about = About(
             name=self.name,
             user=user,
             parent=parent.id if isinstance(parent, Session) else parent or "",
             deps=deps,
             instructions=self._instructions,
         )
+        return Session(engine, registry, self._settings, about, begin or Begin())
 
     def as_tool(
         self,

@@ -68,6 +68,10 @@ class Keeper:
         """Keep nothing of what comes: another process goes on from here."""
         self._is_frozen = True
 
+    def thaw(self) -> None:
+        """Keep what comes again."""
+        self._is_frozen = False
+
     # -- what the session does -------------------------------------------------------------------
 
     def told(self, messages: Sequence[Message]) -> None:
@@ -80,6 +84,10 @@ class Keeper:
         self.key = f"{self._name}.{len(self.record.runs)}"
         asked = len(self.record.messages)
         self.add("run", Begin(self.key, made_for, begins, fed, asked, part))
+
+    def lose_tokens(self) -> None:
+        """Note that the tokens of the run under way are not known from here on."""
+        self.add("turn", SavedTurn(LoggedTurn([], has_media=True)))
 
     def end_run(self, end: End) -> None:
         """End the run."""
@@ -185,6 +193,7 @@ async def reopened(
     """
     record = keeper.record
     session = engine.open(spec, keeper.replaying(run))
+    keeper.freeze()
     heard = Transcript(record.messages[: run.asked])
     told = _Told(record.results_of(run))
     dispatcher = Dispatcher(Registry(()), ToolRun(log=told))
@@ -202,5 +211,7 @@ async def reopened(
         LOG.debug("the tokens of %s say something else than the messages", run.key)
     except (EngineFailed, UsageError, BadJournal) as error:
         LOG.debug("the tokens of %s cannot be read again: %s", run.key, error)
+    finally:
+        keeper.thaw()
     await session.close()
     return None

@@ -6,7 +6,7 @@ a session goes on from them in any process, and behind any of its runs.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +62,10 @@ class SavedRun:
     was_cut: bool = False
     """Whether it ended before its answer, so that its tokens are not those of the messages."""
 
+    def goes_on_with(self, wanted: str) -> bool:
+        """Whether a session made for `wanted` can go on from the run's tokens."""
+        return bool(self.turns) and not self.has_media and self.made_for == wanted
+
     def context_behind(self, context: Sequence[int]) -> list[int]:
         """Return the context after the run; `context` is the one before."""
         for saved in self.turns:
@@ -115,9 +119,11 @@ _REWOUND = TypeAdapter(Rewound)
 _USAGE = TypeAdapter(Usage)
 
 
-def made_for(model: str, spec: SessionSpec) -> str:
-    """Return a digest of what a prompt's tokens depend on, beside the messages."""
+def made_for(model: str, spec: SessionSpec, messages: Sequence[Message]) -> str:
+    """Return a digest of what a prompt's tokens depend on: the model, tools and instructions."""
     told: list[Any] = [model, spec.adapter, dict(spec.template), spec.tool_choice]
+    if messages and messages[0]["role"] == "system":
+        told.append(messages[0]["content"])
     return digest([{"made for": told, "tools": [repr(each) for each in spec.known_tools]}])
 
 
@@ -140,27 +146,24 @@ class SessionRecord:
 
     def take(self, kind: Kind, value: Any) -> None:
         """Add an entry, whose value is one of ours; `read` takes one of JSON."""
-        run = self.runs[-1] if self.runs else None
         match kind:
             case "messages":
                 self.messages.extend(value)
             case "run":
-                self.runs.append(
-                    SavedRun(
-                        value.key,
-                        value.made_for,
-                        value.begins,
-                        value.fed,
-                        value.asked,
-                        value.part,
-                        dispatched=list(value.dispatched),
-                    )
-                )
+                begin = (value.key, value.made_for, value.begins, value.fed, value.asked)
+                called = list(value.dispatched)
+                self.runs.append(SavedRun(*begin, value.part, dispatched=called))
             case "rewound":
                 del self.messages[value.messages :]
                 del self.runs[value.runs :]
-            case _ if run is None:
-                raise LookupError(f"an entry of kind {kind!r} comes before any run")
+            case "ended":
+                run = self.runs[-1]
+                run.ends, run.was_cut, self.usage = value.ends, value.was_cut, value.usage
+            case _:
+                self._take_of_run(self.runs[-1], kind, value)
+
+    def _take_of_run(self, run: SavedRun, kind: Kind, value: Any) -> None:
+        match kind:
             case "turn":
                 run.has_media = run.has_media or value.turn.has_media
                 run.turns.append(value)
@@ -172,8 +175,6 @@ class SessionRecord:
                 run.dispatched.append(value)
             case "result":
                 run.results[value.call_id] = value
-            case "ended":
-                run.ends, run.was_cut, self.usage = value.ends, value.was_cut, value.usage
             case _:
                 raise LookupError(f"there is no entry of kind {kind!r}")
 
@@ -264,7 +265,7 @@ class SessionRecord:
         for run in reversed(self.runs):
             if run.was_cut or run.ends is None:
                 continue
-            return run if run.turns and not run.has_media and run.made_for == wanted else None
+            return run if run.goes_on_with(wanted) else None
         return None
 
     def turns_of(self, run: SavedRun) -> list[LoggedTurn]:
@@ -292,7 +293,7 @@ class SessionRecord:
             for message in self.messages[run.asked : run.ends]
             if message["role"] == "tool"
         }
-        return told | run.results
+        return run.results | told
 
     def open_calls(self) -> list[Message]:
         """Return the calls of the last turn that no message answers, in OpenAI's form."""
@@ -312,13 +313,22 @@ class SessionRecord:
             for call in self.open_calls()
         ]
 
+    def waiting_calls(self) -> list[str]:
+        """Return the names of the open calls whose tools have not begun to run."""
+        run = self.runs[-1]
+        return [
+            str(call["function"]["name"])
+            for call in self.open_calls()
+            if call["id"] not in run.results and call["id"] not in run.dispatched
+        ]
+
     def runs_within(self, length: int) -> int:
         """Return how many of the runs end within the first messages."""
         kept = [run for run in self.runs if run.ends is not None and run.ends <= length]
         return len(kept)
 
 
-_READ = {
+_READ: dict[str, Callable[[Any], Any]] = {
     "messages": _MESSAGES.validate_python,
     "run": _BEGIN.validate_python,
     "turn": _TURN.validate_python,

@@ -2,10 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, Never, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, Never, Self, cast, overload
 
 from caesura.runtime.engine import Engine, EngineSession
 from caesura.runtime.errors import EngineFailed, InvalidOutput, UsageError
@@ -21,82 +21,26 @@ from caesura.runtime.events import (
     Usage,
 )
 from caesura.runtime.run.context import Plan, RunContext, pauses_of
-from caesura.runtime.run.fold import RunFold, Transcript, UsageCount, asker_of, digest
-from caesura.runtime.run.limits import Budget, Limits, bounded
+from caesura.runtime.run.fold import RunFold, UsageCount, asker_of, digest
+from caesura.runtime.run.limits import Budget, bounded
 from caesura.runtime.run.loop import traced
-from caesura.runtime.run.media import (
-    NO_PICTURES,
-    Content,
-    MediaFetcher,
-    Pictures,
-    content_of,
-    count_pictures,
-)
-from caesura.runtime.sdk.hooks import End, HookedSession, HookRun, Hooks, Prompt, RunEndedByHook
-from caesura.runtime.sdk.instructions import Instructions
+from caesura.runtime.run.media import NO_PICTURES, Pictures, count_pictures
+from caesura.runtime.sdk.answer import Answer
+from caesura.runtime.sdk.hooks import End, HookedSession, HookRun, Prompt, RunEndedByHook
+from caesura.runtime.sdk.memory import Begin, Memory
+from caesura.runtime.sdk.record import SavedRun, made_for
+from caesura.runtime.sdk.settings import About, SessionSettings, prompt_content
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.programs import Origin
 from caesura.tools.closing import AsyncClosing
-from caesura.tools.context import ToolRun, calling
-from caesura.tools.dispatcher import Dispatcher, ToolCall, ToolResult
+from caesura.tools.context import Scope, ToolRun, calling
+from caesura.tools.dispatcher import Dispatcher
 from caesura.tools.people import Pending, People, PeopleError
 from caesura.tools.registry import Registry
 from caesura.tools.run_view import Context, RunFacts, handing
 
 if TYPE_CHECKING:
     from caesura.runtime.sdk.output import OutputForm
-    from caesura.runtime.tracing.tracing import Tracing
-
-
-NO_INSTRUCTIONS = Instructions(None)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
-    """The answer of a run.
-
-    `output` is of the agent's output type; without one it is the text. `reason` is `stop`, or
-    `length` if a token limit cut the text. `calls` holds the run's calls with their results, in
-    the model's order, including malformed calls. `messages` is the whole history after the run, in
-    OpenAI's form. `usage` is the run's own; `total_usage` has that of its sub-agents too, and
-    `cost` is what that costs by `Limits.prices`.
-    """
-
-    text: str
-    reason: Literal["stop", "length"]
-    usage: Usage
-    calls: tuple[tuple[ToolCall, ToolResult], ...]
-    messages: tuple[Message, ...]
-    output: T
-    total_usage: Usage
-    cost: float
-
-    def __str__(self) -> str:
-        """Return the answer's text."""
-        return self.text
-
-    def __repr__(self) -> str:
-        tokens = self.usage.completion_tokens
-        return f"<Answer {self.text!r}: {self.reason}, {len(self.calls)} call(s), {tokens} tokens>"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionSettings:
-    """What the sessions of an agent share.
-
-    `people` answer their questions and approve their calls. Without `tracing` runs have no spans.
-    Without `output` answers are texts.
-    """
-
-    sampling: Sampling
-    limits: Limits
-    media: MediaFetcher
-    people: People
-    tracing: "Tracing | None"
-    output: "OutputForm[Any] | None"
-    tries: int
-    """How often an answer is asked for that does not fit, or that a hook refuses."""
-    hooks: tuple[Hooks[Any], ...]
 
 
 class Session(AsyncClosing, Generic[T]):
@@ -106,6 +50,10 @@ class Session(AsyncClosing, Generic[T]):
     continues. A run may end early: cancelled, at a limit, or with an error. Its text then stays
     in `messages`, with its open calls answered as cancelled, and the next run opens a new engine
     session with that history. A run that ended before the model's first output leaves no trace.
+
+    A session in a store is read at the begin of `async with`, or at its first run, and saved after
+    every turn. A run goes on later, by `run()`, if its process died, if the session was closed
+    meanwhile, or if it was cancelled while it waited for a person.
     """
 
     def __init__(
@@ -113,39 +61,31 @@ class Session(AsyncClosing, Generic[T]):
         engine: Callable[[], Awaitable[Engine]],
         registry: Registry,
         settings: SessionSettings,
-        *,
-        messages: Sequence[Message] = (),
-        name: str | None = None,
-        user: str | None = None,
-        parent: str = "",
-        deps: Any = None,
-        instructions: Instructions = NO_INSTRUCTIONS,
+        about: About,
+        begin: Begin,
     ) -> None:
         self._engine = engine
         self._registry = registry
         self._settings = settings
-        self._name = name
+        self._about = about
         self._caller = calling()
         """The call of a tool that opened the session, whose run has its tokens counted too."""
         caller = None if self._caller is None else self._caller.run
-        self._parent = parent or ("" if caller is None else caller.parent)
+        self._parent = about.parent or ("" if caller is None else caller.parent)
         self._pictures = NO_PICTURES
         self._spent = UsageCount()  # of the run under way
-        facts = RunFacts(deps, lambda: self._spent.total, lambda: self.messages)
-        asker = asker_of(user)
-        self._tools = (
-            ToolRun(asker=asker, facts=facts)
-            if caller is None
-            else caller.of_sub_agent(asker, facts)
-        )
-        self._instructions = instructions
+        facts = RunFacts(about.deps, lambda: self._spent.total, lambda: self._memory.messages)
+        asker = asker_of(about.user or begin.owner)
+        tools = ToolRun(asker=asker, facts=facts)
+        tools = tools if caller is None else caller.of_sub_agent(asker, facts)
+        self._tools = replace(tools, scope=Scope(begin.id))
         self._hooks: HookRun | None = None
         """Of the run under way."""
         self._end: End | None = None
         """How a hook ended the run."""
-        self._is_told = bool(messages) and messages[0]["role"] == "system"
+        self._is_told = False
         self._dispatcher = Dispatcher(registry, self._tools)
-        self._transcript = Transcript(messages)
+        self._memory = Memory(begin, settings.people)
         self._engine_session: EngineSession | None = None
         self._opened_on: tuple[Engine, SessionSpec]
         """Of the engine's session, once there is one."""
@@ -154,45 +94,127 @@ class Session(AsyncClosing, Generic[T]):
         self._held_tokens = 0
         """The tokens of the conversation that the engine's session holds."""
         self._asked = 0  # how many messages began the engine session
+        self._fed = 0  # how many messages the engine session knows
+        self._unended: SavedRun | None = None
+        """The run of an earlier process that this run goes on with."""
         self._heard = False
         self._busy = False
         self._closed = False
 
     @property
     def id(self) -> str:
-        """The name by which sessions of sub-agents call this one their parent."""
+        """The name by which a store keeps the session, and sub-agents call it their parent."""
         return self._tools.scope.session_id
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The history in OpenAI's form, without the turn under way."""
-        return self._transcript.messages
+        """The history in OpenAI's form, without the turn under way.
+
+        Assign an edited one to go on from there: the tokens before the first prompt whose turn
+        differs are kept. Raises `UsageError` for a session that was not read from its store yet,
+        and an assignment does while a run is under way.
+        """
+        self._memory.check_read()
+        return self._memory.messages
+
+    @messages.setter
+    def messages(self, messages: Sequence[Message]) -> None:
+        self._check_idle("edited")
+        self._memory.edit(messages)
 
     @property
     def usage(self) -> Usage:
         """Totals over all ended turns of the session, including those of runs that ended early."""
-        return self._transcript.total
+        return self._memory.usage
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a run has not ended: it is at work, or `run()` goes on with it."""
+        self._memory.check_read()
+        return self._busy or self._memory.record.under_way is not None
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the session cannot be saved now; None: it can, or has no store."""
+        return self._memory.trouble
 
     @property
     def pending(self) -> tuple[Pending, ...]:
         """The items that wait for a person's answer or approval, the oldest first."""
-        session = self.id
-        return tuple(item for item in self._settings.people.waited_for if item.session == session)
+        found = (*self._memory.left, *self._settings.people.waited_for)
+        items = {each.id: each for each in found}
+        return tuple(item for item in items.values() if item.session == self.id)
 
     async def answer(self, item_id: str, text: str) -> None:
         """Answer a question among `pending`; raise `UsageError` if that fails."""
-        await self._settle(lambda people: people.answer(item_id, text))
+        await self._settle(item_id, lambda people: people.answer(item_id, text))
 
     async def approve(self, item_id: str) -> None:
         """Approve a call among `pending`; raise `UsageError` if that fails."""
-        await self._settle(lambda people: people.decide(item_id, True))
+        await self._settle(item_id, lambda people: people.decide(item_id, True))
 
     async def deny(self, item_id: str, reason: str = "") -> None:
         """Deny a call among `pending`; the model sees `reason`. Raise `UsageError` on failure."""
-        await self._settle(lambda people: people.decide(item_id, False, reason))
+        await self._settle(item_id, lambda people: people.decide(item_id, False, reason))
 
-    async def run(self, prompt: Prompt) -> Answer[T]:
+    def state(self) -> str:
+        """Return the session as JSON text, for `agent.session(state=...)` in any process.
+
+        It holds the tokens, and the run under way if there is one, which goes on there.
+        """
+        self._memory.check_read()
+        return self._memory.state()
+
+    @overload
+    def fork(self, n: None = None, *, sampling: Sampling | None = None) -> "Session[T]": ...
+
+    @overload
+    def fork(self, n: int, *, sampling: Sampling | None = None) -> tuple["Session[T]", ...]: ...
+
+    def fork(
+        self, n: int | None = None, *, sampling: Sampling | None = None
+    ) -> "Session[T] | tuple[Session[T], ...]":
+        """Return a session that goes on from here by itself, or `n` of them.
+
+        A branch begins with the same tokens, which the engine has in its prefix cache, and has its
+        own turns from here on. It has the same tools; `sampling` replaces its settings. Where those
+        have a seed, each branch has another one. The branches of a session in a store are kept
+        there too, under ids of their own. For a branch with other tools, give `state()` to a
+        session of another agent.
+
+        Raises `UsageError` while a run is under way, and for a number below 1.
+        """
+        self._check_idle("forked")
+        if n is not None and (type(n) is not int or n < 1):
+            raise UsageError(f"the number of branches is a whole number from 1, got {n!r}")
+        wanted = self._settings.sampling
+        if sampling is not None:
+            wanted = replace(sampling, text=wanted.text)
+        branches = []
+        for number in range(n or 1):
+            seed = None if wanted.seed is None else wanted.seed + number
+            settings = replace(self._settings, sampling=replace(wanted, seed=seed))
+            begin = self._memory.branch()
+            branches.append(Session[T](self._engine, self._registry, settings, self._about, begin))
+        return branches[0] if n is None else tuple(branches)
+
+    def rewind(self, turns: int = 1) -> None:
+        """Forget the last prompts and all that followed them; what stays keeps its tokens.
+
+        A run that has not ended counts. Raises `UsageError` for more turns than there are, and
+        while a run is at work.
+        """
+        self._memory.check_read()
+        if self._busy:
+            raise UsageError("a run is at work in this session: await its end before a rewind")
+        self._memory.rewind(turns)
+
+    async def run(self, prompt: Prompt | None = None) -> Answer[T]:
         """Send a prompt and return the answer.
+
+        Without a prompt, or with the same one again, it goes on with a run that has not ended.
+        What was decoded is not decoded again, and no call that has a result is made again. A call
+        that had begun without one, and is not safe to repeat, is left to a person.
 
         Raises `LimitReached`, `ContextOverflow`, `EngineFailed` and `InvalidOutput`. Raises
         `UsageError` if a run is under way or the session is closed, and for media that the model
@@ -214,14 +236,18 @@ class Session(AsyncClosing, Generic[T]):
             ended.reason,
             ended.usage,
             calls,
-            self.messages,
+            self._memory.messages,
             made,
             ended.total_usage,
             ended.cost,
         )
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[RunEvent | OutputWritten[T], None]:
+    async def stream(
+        self, prompt: Prompt | None = None
+    ) -> AsyncGenerator[RunEvent | OutputWritten[T], None]:
         """Send a prompt and yield the run's events; `RunEnded` comes last.
+
+        Without a prompt it goes on as `run` does, and tells that run's events from its begin.
 
         With an output type, `OutputWritten` tells what is written of it. To leave the loop early,
         wrap the call in `contextlib.aclosing`, which cancels the run at once. Raises the errors
@@ -235,18 +261,36 @@ class Session(AsyncClosing, Generic[T]):
         """Cancel the tools and close the engine session. Idempotent.
 
         The engine remembers the answers: another session that begins with `messages` continues
-        from their tokens.
+        from their tokens. A run under way stays in the session's store, and goes on later.
         """
         self._closed = True
+        if self._busy and self._memory.is_kept:
+            self._memory.keeper.freeze()
         try:
             await self._dispatcher.aclose()
             await self._remember()
         finally:
-            await self._close_engine_session()
+            try:
+                await self._close_engine_session()
+            finally:
+                await self._memory.close()
 
-    async def _settle(self, say: Callable[[People], Awaitable[object]]) -> None:
+    async def __aenter__(self) -> Self:
+        """Read the session from its store, if it has one. Raises `UsageError`."""
+        await self._memory.read()
+        return self
+
+    def _check_idle(self, what: str) -> None:
+        if self.is_under_way:
+            raise UsageError(
+                f"a run of this session has not ended, so that it cannot be {what}: await its end,"
+                " go on with it by session.run(), or drop it by session.rewind()"
+            )
+
+    async def _settle(self, item_id: str, say: Callable[[People], Awaitable[object]]) -> None:
         try:
             await say(self._settings.people)
+            self._memory.forget_left(item_id)
         except PeopleError as error:
             raise UsageError(str(error)) from None
 
@@ -259,7 +303,7 @@ class Session(AsyncClosing, Generic[T]):
             )
         self._busy = True
 
-    async def _events(self, prompt: Prompt, drafts: bool) -> AsyncGenerator[RunEvent, None]:
+    async def _events(self, prompt: Prompt | None, drafts: bool) -> AsyncGenerator[RunEvent, None]:
         """Yield a run's events; with `drafts`, the output while it is written too."""
         self._claim()
         self._budget, self._spent, self._end = None, UsageCount(), None
@@ -267,6 +311,10 @@ class Session(AsyncClosing, Generic[T]):
         if self._settings.hooks:
             self._hooks = HookRun(self._settings.hooks, self._registry, self._context)
         try:
+            await self._memory.read()
+            content = None if prompt is None else prompt_content(prompt)
+            self._unended = self._memory.unended(content)
+            prompt = "" if prompt is None else prompt
             await self._instruct()
             made = self._kept(prompt) if form is None else self._typed(prompt, form, drafts)
             async with aclosing(made) as events:
@@ -276,7 +324,7 @@ class Session(AsyncClosing, Generic[T]):
                         event = replace(event, total_usage=total, cost=cost)
                     yield event
         finally:
-            self._busy = False
+            self._busy, self._unended = False, None
 
     def _context(self) -> Context[Any]:
         """Return the context of functions that are no tools."""
@@ -285,11 +333,18 @@ class Session(AsyncClosing, Generic[T]):
 
     async def _instruct(self) -> None:
         """Begin the history with the agent's instructions, once."""
-        if not self._is_told:
-            told = await self._instructions.told(self._context())
+        if self._is_told:
+            return
+        memory, instructions = self._memory, self._about.instructions
+        if not memory.is_told:
+            told = await instructions.told(self._context())
             if told is not None:
-                self._transcript.lead({"role": "system", "content": told})
-            self._is_told = True
+                memory.transcript.lead({"role": "system", "content": told})
+        elif memory.is_continued and instructions.text is not None and self._unended is None:
+            told = await instructions.told(self._context())
+            if told is not None and told != memory.messages[0]["content"]:
+                memory.instruct(told)
+        self._is_told = True
 
     async def _typed(
         self, prompt: Prompt, form: "OutputForm[Any]", drafts: bool
@@ -368,8 +423,9 @@ class Session(AsyncClosing, Generic[T]):
 
     async def _part(self, prompt: Prompt) -> AsyncGenerator[RunEvent, None]:
         """Send a message and yield the events up to its answer; leave a clear history."""
-        before, spent = len(self.messages), self._spent.total
-        self._heard = ended = False
+        before, spent = len(self._memory.messages), self._spent.total
+        before = -1 if self._unended is not None else before
+        self._heard = ended = waits = False
         try:
             async with aclosing(await self._begun(prompt)) as events:
                 async for event in events:
@@ -382,16 +438,21 @@ class Session(AsyncClosing, Generic[T]):
             for acted in self._acts():
                 yield acted
             self._end, self._heard = ending.end, True
-            self._transcript.conclude(ending.text)
+            self._memory.transcript.conclude(ending.text)
             yield RunEnded("stop", ending.text, self._spent.total - spent)
+        except (asyncio.CancelledError, GeneratorExit):
+            waits = self._waits_for_person()
+            raise
         except Exception as error:
             if self._closed:
+                later = " or go on with it by run() later" if self._memory.is_kept else ""
                 raise UsageError(
-                    "this session was closed while a run was under way: await the run's end first"
+                    "this session was closed while a run was under way: await the run's end"
+                    f" first{later}"
                 ) from error
             raise
         finally:
-            await self._leave(before, ended)
+            await self._leave(before, ended, waits)
 
     def _acts(self) -> list[HookActed]:
         """Return what hooks have done."""
@@ -399,23 +460,20 @@ class Session(AsyncClosing, Generic[T]):
 
     async def _begun(self, prompt: Prompt) -> AsyncGenerator[RunEvent, None]:
         """Begin a run, in the engine's session or in a new one, and return its events."""
-        content = _content(prompt)
-        if self._hooks is not None and self._budget is None:  # not for an answer's next try
-            try:
-                content = _content(await self._hooks.before_run(prompt))
-            except RunEndedByHook:
-                self._transcript.add({"role": "user", "content": content})
-                raise
-        self._transcript.add({"role": "user", "content": content})
-        feed: Sequence[Message] = self.messages[-1:]
+        memory, run = self._memory, self._unended
+        self._unended = None
+        if run is None:
+            await self._ask(prompt)
+        if memory.is_stale or run is not None:
+            await self._close_engine_session()
+            memory.is_stale = False
         if self._engine_session is None:
-            feed = self.messages
-            self._engine_session = await self._opened(feed)
+            await self._open(run)
         engine, spec = self._opened_on
-        settings = self._settings
+        settings, feed = self._settings, memory.messages[self._fed :]
         plan = Plan(
             messages=tuple(await settings.media.inlined(feed, engine.media_rules)),
-            conversation=digest(self.messages),
+            conversation=digest(memory.messages),
             user=None,
             spec=spec,
             sampling=settings.sampling,
@@ -427,23 +485,38 @@ class Session(AsyncClosing, Generic[T]):
             raise EngineFailed("the session was closed before its run had begun")
         trace = None
         if settings.tracing is not None:
-            trace = settings.tracing.run(engine.model, self._name, self.id)
+            trace = settings.tracing.run(engine.model, self._about.name, self.id)
         context = RunContext.of(engine, plan, self._tools, self._pictures, trace)
+        is_retry = self._budget is not None
         if self._budget is None:
             shared = None if self._caller is None else self._caller.run.budget
             self._budget = Budget(plan.limits, time.monotonic, shared)
         self._budget.held_tokens = self._held_tokens
-        tools = replace(context.tools, budget=self._budget, hooks=self._hooks)
+        if memory.record.under_way is None:
+            mark = made_for(engine.model, spec, memory.messages)
+            memory.begin_run(mark, self._fed, is_retry=is_retry, of=run)
+        known = {"budget": self._budget, "hooks": self._hooks, "log": memory.calls()}
+        tools = replace(context.tools, **known)
         context = replace(context, budget=self._budget, tools=tools)
         # Its tools keep their resources for the session.
         self._dispatcher = context.dispatcher()
         session = self._engine_session
+        assert session is not None
         if self._hooks is not None:
             session = HookedSession(session, self._hooks)
         return traced(session, plan.messages, self._dispatcher, context)
 
-    async def _opened(self, history: Sequence[Message]) -> EngineSession:
-        """Open a session of the engine, whose first run sends the whole history."""
+    async def _ask(self, prompt: Prompt) -> None:
+        """Add a prompt to the history, as hooks have it."""
+        content = prompt_content(prompt)
+        try:
+            if self._hooks is not None and self._budget is None:  # not for an answer's next try
+                content = prompt_content(await self._hooks.before_run(prompt))
+        finally:
+            self._memory.transcript.add({"role": "user", "content": content})
+
+    async def _open(self, unended: SavedRun | None) -> None:
+        """Open a session of the engine, which goes on from the tokens that are known."""
         engine = await self._engine()
         spec = SessionSpec(
             self._registry.specs(),
@@ -454,32 +527,52 @@ class Session(AsyncClosing, Generic[T]):
             origin=Origin(self._tools.tenant, self.id, self._parent),
         )
         self._opened_on = engine, spec
-        self._held_tokens = 0
-        self._asked = len(history)
+        opened = await self._memory.open(engine, spec, self._settings.sampling, unended)
+        self._engine_session, self._fed, self._asked = opened.session, opened.fed, opened.asked
+        self._held_tokens = opened.held_tokens
+        history = self._memory.messages
         self._pictures = Pictures(engine.media_rules, count_pictures(history))
-        return engine.open(spec)
 
     def _note(self, event: RunEvent) -> None:
         self._heard = True
         self._spent.take(event)
-        self._transcript.take(event)
+        self._memory.take(event)
         if isinstance(event, ModelChanged):
             self._held_tokens = 0
         if isinstance(event, TurnEnded):
             self._held_tokens += event.prompt_tokens + event.completion_tokens
 
-    async def _leave(self, before: int, ended: bool) -> None:
-        """Complete the history, and close an engine session that differs from it."""
+    def _waits_for_person(self) -> bool:
+        """Whether the run under way waits for a person, so that it goes on in another process."""
+        tools = [self._registry.get(name) for name in self._memory.waiting_calls()]
+        return any(tool is not None and (tool.approval or tool.waits_for_person) for tool in tools)
+
+    async def _leave(self, before: int, ended: bool, waits: bool) -> None:
+        """Complete the history, and close an engine session that differs from it.
+
+        `before` is the number of messages before the run; -1 for one that was begun earlier.
+        """
+        memory = self._memory
+        goes_on = not ended and (self._closed or waits) and memory.is_kept
+        if goes_on or (before < 0 and not self._heard):
+            memory.leave_under_way()
+            await self._close_engine_session()
+            return
         if not self._heard:
-            self._transcript.rewind(before)
-        was_cut = self._transcript.settle()
+            memory.leave_no_trace(before)
+        was_cut = memory.transcript.settle()
+        if self._heard:
+            memory.end_run(was_cut or not ended)
+        self._fed = len(memory.messages)
         if was_cut or not ended:
             await self._close_engine_session()
+        else:
+            await memory.save()
 
     async def _remember(self) -> None:
         """Let a later session continue from the tokens, unless a run is under way."""
-        added = self.messages[self._asked :]
-        if self._engine_session is not None and not self._busy and added:
+        added = self._memory.messages[self._asked :]
+        if self._engine_session is not None and not (self._busy or self._memory.is_stale) and added:
             await self._engine_session.remember(added)
 
     async def _close_engine_session(self) -> None:
@@ -490,22 +583,6 @@ class Session(AsyncClosing, Generic[T]):
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "running" if self._busy else "idle"
-        return f"<Session: {len(self.messages)} messages, {self.usage.turns} turns, {state}>"
-
-
-def _content(prompt: Prompt) -> Content:
-    """Return the content of a prompt's message; raise `UsageError` for wrong parts."""
-    if isinstance(prompt, bytes) or not isinstance(prompt, Sequence):
-        raise UsageError(
-            f"the prompt must be a text or a list of parts, got {type(prompt).__name__}"
+        return (
+            f"<Session: {len(self._memory.messages)} messages, {self.usage.turns} turns, {state}>"
         )
-    roles = [part["role"] for part in prompt if isinstance(part, Mapping) and "role" in part]
-    if roles:
-        raise UsageError(
-            f"the prompt is a list of messages, with the roles {roles[:5]}: open"
-            " agent.session(messages) with the earlier ones, and run it on the last one's content"
-        )
-    try:
-        return content_of(prompt if isinstance(prompt, str) else list(prompt))
-    except ValueError as error:
-        raise UsageError(f"the prompt: {error}") from None

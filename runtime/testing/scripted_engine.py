@@ -15,7 +15,6 @@ import json
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from itertools import count
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -92,49 +91,64 @@ def events_of(tokens: Sequence[int]) -> list[Event]:
     return [_KINDS[kind].validate_python(fields) for kind, fields in map(json.loads, lines)]
 
 
+class CallIds:
+    """The ids of an engine's calls: `call_1`, `call_2`, ..."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def new(self) -> str:
+        """Return an id that no call has."""
+        self._last += 1
+        return f"call_{self._last}"
+
+    def saw(self, call_id: str) -> None:
+        """Note an id of an earlier engine's call."""
+        number = call_id.removeprefix("call_")
+        if number.isdecimal():
+            self._last = max(self._last, int(number))
+
+
 class ScriptedLog:
     """Writes and replays the log of one scripted session, which may have none."""
 
-    def __init__(self, log: SessionLog | None, new_id: Callable[[], str]) -> None:
-        """Create it; `new_id` makes the ids of calls where there is no log."""
+    def __init__(self, log: SessionLog | None, ids: "CallIds") -> None:
+        """Create it; `ids` are those of the engine's calls, but the log knows its own."""
         self._log = log
-        self._new_id = new_id
-        self._key, self._numbers = "", count(1)
+        self._ids = ids
+        self._known: deque[str] = deque()
         self._left = deque(log.turns if log is not None else ())
         self._old = self._part = 0
 
     def call_id(self) -> str:
-        """Return the next call's id, which a replay makes again."""
-        if self._log is None:
-            return self._new_id()
-        self._count_from_key(self._log)
-        return f"{self._key}_call_{next(self._numbers)}"
+        """Return the next call's id, as the log has it."""
+        return self._known.popleft() if self._known else self._ids.new()
 
-    def _count_from_key(self, log: SessionLog) -> None:
-        if log.key != self._key:
-            self._key, self._numbers = log.key, count(1)
-
-    def begin(self, prompt: int) -> list[Event]:
-        """Begin a turn whose messages have `prompt` tokens; return the events that are logged."""
+    def begin(self, prompt: int, messages: Sequence[Message]) -> list[Event]:
+        """Begin a turn of messages with `prompt` tokens; return the events that are logged."""
         if self._log is None:
             return []
         if not self._left:
             self._log.begin(LoggedTurn([0] * prompt))
             self._old = 0
             return []
+        for message in messages:
+            for made in message.get("tool_calls") or ():
+                self._ids.saw(made["id"])
         logged = self._left.popleft()
         events = events_of(logged.sampled)
         self._old = len(events)
+        called = (CallStarted, CallFinished, CallMalformed)
+        self._known = deque(dict.fromkeys(e.call_id for e in events if isinstance(e, called)))
+        for known in self._known:
+            self._ids.saw(known)
         self._part = len(logged.sampled) - sum(len(tokens_of(each)) for each in events)
         return events
 
     def replayed(self, events: Sequence[Event]) -> Iterator[Event]:
-        """Yield the events of a turn that ended in the log, and count its calls."""
-        for event in events:
-            if self._log is not None and isinstance(event, CallFinished | CallMalformed):
-                self._count_from_key(self._log)
-                next(self._numbers)
-            yield event
+        """Yield the events of a turn that ended in the log."""
+        self._known.clear()
+        yield from events
 
     def write(self, event: Event) -> None:
         """Write an event, unless the log has it."""
@@ -163,7 +177,7 @@ class ScriptedSession:
         log: SessionLog | None = None,
     ) -> None:
         self._engine = engine
-        self._log = ScriptedLog(log, engine.next_call_id)
+        self._log = ScriptedLog(log, engine.call_ids)
         self._reader = reader
         self._number = number
         self._transcript = Transcript()
@@ -238,7 +252,7 @@ class ScriptedSession:
             cached = min(follow_up.spliced_tokens, prompt)
         resumed = self._accept(messages, prompt)
         self.samplings.append(sampling)
-        told = self._log.begin(prompt)
+        told = self._log.begin(prompt, messages)
         if told and isinstance(told[-1], TurnEnded):
             for event in self._log.replayed(told):
                 self._note(event)
@@ -387,7 +401,8 @@ class ScriptedEngine:
         self._context_tokens = context_tokens
         self._failed: EngineFailed | None = None
         self._closed = False
-        self._calls = 0
+        self.call_ids = CallIds()
+        """The ids of its calls."""
         self.restarts = 0
         """How many times the engine was restarted."""
         self.revival = Revival(lambda: self._failed is None and not self._closed)
@@ -520,11 +535,6 @@ class ScriptedEngine:
                 )
         if self.open_sessions:
             raise ScriptError(f"{self.open_sessions} session(s) were never closed")
-
-    def next_call_id(self) -> str:
-        """Return a fresh call id: `call_1`, `call_2`, ..."""
-        self._calls += 1
-        return f"call_{self._calls}"
 
     def note_failure(self, error: BaseException) -> None:
         """Keep an `EngineFailed` as the engine's health, as a dead engine does."""

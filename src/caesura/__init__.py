@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from caesura.runtime.remote.engine import RemoteEngine
     from caesura.runtime.run.limits import Limits, Prices
     from caesura.runtime.sdk.agent import Agent
+    from caesura.runtime.sdk.answer import Answer
     from caesura.runtime.sdk.hooks import End, Hooks, Refuse
-    from caesura.runtime.sdk.session import Answer, Session
+    from caesura.runtime.sdk.session import Session
+    from caesura.runtime.sdk.sessions import Sessions
     from caesura.runtime.testing import ScriptedEngine
     from caesura.scheduler.messages import Sampling
     from caesura.tools import Tool, tool
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Agent": "caesura.runtime.sdk.agent",
-    "Answer": "caesura.runtime.sdk.session",
+    "Answer": "caesura.runtime.sdk.answer",
     "CaesuraError": "caesura.runtime.errors",
     "Context": "caesura.tools.run_view",
     "ContextOverflow": "caesura.runtime.errors",
@@ -51,6 +53,7 @@ _HOME = {
     "Sampling": "caesura.scheduler.messages",
     "ScriptedEngine": "caesura.runtime.testing",
     "Session": "caesura.runtime.sdk.session",
+    "Sessions": "caesura.runtime.sdk.sessions",
     "Tool": "caesura.tools",
     "UsageError": "caesura.runtime.errors",
     "tool": "caesura.tools",
@@ -76,6 +79,7 @@ __all__ = [
     "Sampling",
     "ScriptedEngine",
     "Session",
+    "Sessions",
     "Tool",
     "UsageError",
     "tool",

@@ -20,6 +20,7 @@ from caesura.tools.people.pending import (
     NoAnswer,
     NotPending,
     Pending,
+    State,
     checked_answer,
     key_of,
 )
@@ -176,7 +177,15 @@ class Desk:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._leaving = False
+        self._outliving: set[str] = set()
         self._beating: asyncio.Task[None] | None = None
+
+    def outlive(self, session_id: str) -> None:
+        """Leave the items of a session open when its runs are cancelled: another process asks on.
+
+        The answers to them stay too.
+        """
+        self._outliving.add(session_id)
 
     def new(self, kind: Kind, tool: str, deadline_seconds: float) -> Pending:
         """Return a new item for the current call, or for none outside of a call."""
@@ -399,8 +408,8 @@ class Desk:
     async def _cancel(self, item: Pending) -> None:
         if self._leaving:
             return
-        settle = partial(self.store.settle, item.id, "cancelled", of=OPEN)
-        cancelled = await self.do(settle)
+        state: State = "orphaned" if item.session in self._outliving else "cancelled"
+        cancelled = await self.do(partial(self.store.settle, item.id, state, of=OPEN))
         if cancelled is not None:
             self._tell(cancelled)
 
@@ -428,7 +437,7 @@ class Desk:
         await scope.keep(f"people {self.store.owner}", session_id, self._finish)
 
     async def _finish(self, session_id: str) -> None:
-        if not self._leaving:
+        if not self._leaving and session_id not in self._outliving:
             await self.do(self.store.finish, session_id)
 
     async def _shielded(self, work: Coroutine[Any, Any, T]) -> T:

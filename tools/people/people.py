@@ -237,6 +237,10 @@ class People:
         """Take over the items of earlier processes, and their deadlines."""
         await self._desk.sweep()
 
+    def outlive(self, session_id: str) -> None:
+        """Leave the items of a session open when its runs are cancelled, for another process."""
+        self._desk.outlive(session_id)
+
     async def leave(self) -> None:
         """Prepare for the process's end: runs that are cancelled leave their items open."""
         await self._desk.leave()

@@ -1,0 +1,66 @@
+"""What the sessions of an agent share, and what is known of one of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from caesura.runtime.errors import UsageError
+from caesura.runtime.run.limits import Limits
+from caesura.runtime.run.media import Content, MediaFetcher, content_of
+from caesura.runtime.sdk.hooks import Hooks, Prompt
+from caesura.runtime.sdk.instructions import Instructions
+from caesura.scheduler.messages import Sampling
+from caesura.tools.people import People
+
+if TYPE_CHECKING:
+    from caesura.runtime.sdk.output import OutputForm
+    from caesura.runtime.tracing.tracing import Tracing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSettings:
+    """What the sessions of an agent share.
+
+    `people` answer their questions and approve their calls. Without `tracing` runs have no spans.
+    Without `output` answers are texts.
+    """
+
+    sampling: Sampling
+    limits: Limits
+    media: MediaFetcher
+    people: People
+    tracing: "Tracing | None"
+    output: "OutputForm[Any] | None"
+    tries: int
+    """How often an answer is asked for that does not fit, or that a hook refuses."""
+    hooks: tuple[Hooks[Any], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """Whose session it is, and what its agent says first."""
+
+    name: str | None = None
+    """The agent's."""
+    user: str | None = None
+    parent: str = ""
+    deps: Any = None
+    instructions: Instructions
+
+
+def prompt_content(prompt: Prompt) -> Content:
+    """Return the content of a prompt's message; raise `UsageError` for wrong parts."""
+    if isinstance(prompt, bytes) or not isinstance(prompt, Sequence):
+        raise UsageError(
+            f"the prompt must be a text or a list of parts, got {type(prompt).__name__}"
+        )
+    roles = [part["role"] for part in prompt if isinstance(part, Mapping) and "role" in part]
+    if roles:
+        raise UsageError(
+            f"the prompt is a list of messages, with the roles {roles[:5]}: open"
+            " agent.session(messages) with the earlier ones, and run it on the last one's content"
+        )
+    try:
+        return content_of(prompt if isinstance(prompt, str) else list(prompt))
+    except ValueError as error:
+        raise UsageError(f"the prompt: {error}") from None
