@@ -11,8 +11,10 @@ from caesura.runtime.engine import NoBackend
 from caesura.runtime.errors import EngineFailed, UsageError
 from caesura.runtime.remote import chat, responses
 from caesura.runtime.remote.heard import Heard
+from caesura.runtime.remote.log import LoggedEvents, RemoteLog
 from caesura.runtime.remote.responses import ResponseReader
 from caesura.runtime.remote.server import Connection, Refused, Server, error_of
+from caesura.runtime.run.fold import Transcript
 from caesura.scheduler.histories import Histories, History
 from caesura.scheduler.messages import InputGrammar, MediaRules, Message, Sampling, SessionSpec
 from caesura.scheduler.programs import PARENT, SESSION, SESSION_FINAL, Origin
@@ -167,10 +169,12 @@ class RemoteEngine:
         return about.get("owned_by") == OWNER
 
     def open(self, spec: SessionSpec, log: SessionLog | None = None) -> "RemoteSession":
-        """Return a new session. Raises `UsageError` for a log, which only an engine here keeps."""
-        if log is not None:
-            raise UsageError(f"{self.url} has the tokens: no log of them is kept here, got {log!r}")
-        return RemoteSession(self, self._server, spec)
+        """Return a new session, whose log holds events and the server's responses, not tokens.
+
+        A turn that did not end goes on where it is if the server still has it. Otherwise it ends
+        behind the calls that it has made, or is decoded anew if it has made none.
+        """
+        return RemoteSession(self, self._server, spec, log)
 
     async def history(self, messages: Sequence[Message], spec: SessionSpec) -> History:
         """Return what messages tell a model whose template reads all fields, as digests."""
@@ -242,7 +246,14 @@ class RemoteEngine:
 class RemoteSession:
     """One conversation with a server, which is sent only what is new where it keeps the rest."""
 
-    def __init__(self, engine: RemoteEngine, server: Server, spec: SessionSpec) -> None:
+    def __init__(
+        self,
+        engine: RemoteEngine,
+        server: Server,
+        spec: SessionSpec,
+        log: SessionLog | None = None,
+    ) -> None:
+        self._log = RemoteLog(log)
         self._engine = engine
         self._server = server
         self._spec = spec
@@ -266,17 +277,37 @@ class RemoteSession:
         await self._engine.contact()
         self._turns += 1
         self._messages += messages
-        heard = Heard(self._turns, self._taken)
-        decode = self._by_responses if self._engine.is_caesura else self._by_chat
+        logged = self._log.begin()
+        self._previous = logged.previous or self._previous
         try:
-            async with aclosing(decode(messages, sampling or self._spec.sampling, heard)) as events:
+            async with aclosing(self._turn(messages, sampling, logged)) as events:
                 async for event in events:
-                    if isinstance(event, TurnEnded):
-                        self._messages.append(heard.message)
-                        self._context += event.prompt_tokens + event.completion_tokens
+                    self._log.write(event)
                     yield event
         except Refused as refused:
             raise error_of(refused, self._server) from None
+
+    async def _turn(
+        self, messages: Sequence[Message], sampling: Sampling | None, logged: LoggedEvents
+    ) -> AsyncGenerator[Event, None]:
+        """Yield the events of a turn: those of the log, if it ends there, else the server's."""
+        heard = Heard(self._turns, self._taken)
+        decode = self._by_responses if self._engine.is_caesura else self._by_chat
+        goes_on = self._engine.is_caesura and logged.response is not None
+        if logged.is_whole or (logged.calls and not goes_on):
+            events = logged.replayed(self._taken)
+            self._previous = logged.response or self._previous
+        else:
+            events = decode(messages, sampling or self._spec.sampling, heard, logged)
+        told = Transcript()
+        async with aclosing(events):
+            async for event in events:
+                told.take(event)
+                if isinstance(event, TurnEnded):
+                    is_old = logged.is_whole or heard.is_empty
+                    self._messages.append(told.messages[0] if is_old else heard.message)
+                    self._context += event.prompt_tokens + event.completion_tokens
+                yield event
 
     async def remember(self, answer: Sequence[Message]) -> None:
         """Do nothing: the server remembers its answers by itself."""
@@ -290,7 +321,7 @@ class RemoteSession:
         await self._connection.close()
 
     async def _by_chat(
-        self, messages: Sequence[Message], sampling: Sampling, heard: Heard
+        self, messages: Sequence[Message], sampling: Sampling, heard: Heard, logged: LoggedEvents
     ) -> AsyncGenerator[Event, None]:
         body = chat.body_of(self._spec, sampling, self._engine.model, self._messages)
         turn = chat.turn(self._connection, self._server, body, heard, self._context)
@@ -299,18 +330,30 @@ class RemoteSession:
                 yield event
 
     async def _by_responses(
-        self, messages: Sequence[Message], sampling: Sampling, heard: Heard
+        self, messages: Sequence[Message], sampling: Sampling, heard: Heard, logged: LoggedEvents
     ) -> AsyncGenerator[Event, None]:
-        """Continue the response before; where the server has lost it, send the whole history."""
-        reader = ResponseReader(heard)
+        """Continue the response before; where the server has lost it, send the whole history.
+
+        A response that an earlier process began is read from its begin.
+        """
+        reader = ResponseReader(heard, logged.response)
         try:
             async for event in self._continued(messages, self._previous, sampling, reader):
                 yield event
         except Refused as refused:
-            if refused.code != responses.LOST or self._previous is None:
+            if logged.response is not None and heard.is_empty:
+                if logged.calls:
+                    async for event in logged.replayed(self._taken):
+                        yield event
+                    return
+                reader = ResponseReader(heard)
+                async for event in self._continued(messages, self._previous, sampling, reader):
+                    yield event
+            elif refused.code != responses.LOST or self._previous is None:
                 raise
-            async for event in self._continued(self._messages, None, sampling, reader):
-                yield event
+            else:
+                async for event in self._continued(self._messages, None, sampling, reader):
+                    yield event
         self._previous = reader.id
         for event in heard.end(reader.cut, reader.tokens, self._context):
             yield event
@@ -327,6 +370,7 @@ class RemoteSession:
         turn = responses.turn(self._connection, self._server, body, reader)
         async with aclosing(turn) as events:
             async for event in events:
+                self._log.responds(reader.id)
                 yield event
 
 

@@ -91,6 +91,11 @@ class Heard:
             events.append(_finished(call))
         return events
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was heard yet."""
+        return not (self._calls or self._text or self._thoughts)
+
     def has_call(self, key: object) -> bool:
         """Return whether a call of this name was begun."""
         return key in self._calls

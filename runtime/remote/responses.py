@@ -124,11 +124,12 @@ def _part(part: Mapping[str, Any]) -> dict[str, Any]:
 class ResponseReader:
     """Reads the events of one response, and knows how far it has come."""
 
-    def __init__(self, heard: Heard) -> None:
+    def __init__(self, heard: Heard, response_id: str | None = None) -> None:
+        """Create it; a response that was begun before is read from its begin."""
         self._heard = heard
         self._read: dict[str, int] = {}
         """The characters of each item that were heard."""
-        self.id: str | None = None
+        self.id = response_id
         """The response's id, once the server has begun it."""
         self.after = -1
         """The number of the last event that was read."""
@@ -220,8 +221,8 @@ async def turn(
             if reader.id is None:
                 stream = connection.events("POST", url, body)
             else:
-                query = f"stream=true&starting_after={reader.after}"
-                stream = connection.events("GET", f"{url}/{reader.id}?{query}")
+                after = f"&starting_after={reader.after}" if reader.after >= 0 else ""
+                stream = connection.events("GET", f"{url}/{reader.id}?stream=true{after}")
             heard = reader.after
             try:
                 async with aclosing(stream):

@@ -60,7 +60,9 @@ def begin_of(messages: Sequence[Message], name: object, store: object, state: ob
     record = SessionRecord()
     if state is not None:
         if messages:
-            raise UsageError("a state and messages are two histories: give one of them")
+            raise UsageError(
+                f"a state and {len(messages)} messages are two histories: give one of them"
+            )
         record = _read_state(state)
     found = store_of(store)
     told = tuple(messages)
@@ -248,7 +250,7 @@ class Memory:
             if prompt is None:
                 raise UsageError(
                     "no run of this session has to go on, so that the prompt must be a text or a"
-                    " list of parts, got NoneType"
+                    f" list of parts, got {type(prompt).__name__}"
                 )
             return None
         first = next(each for each in reversed(self.record.runs) if not each.part)

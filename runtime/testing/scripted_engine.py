@@ -14,26 +14,20 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
-from dataclasses import replace
 from types import TracebackType
-from typing import Any, Literal, Self
-
-from pydantic import TypeAdapter
+from typing import Literal, Self
 
 from caesura.intercept.calls.events import (
-    ArgumentsDelta,
     CallFinished,
     CallMalformed,
-    CallStarted,
     Event,
     FollowUpReport,
-    ReasoningDelta,
     ResumeReport,
-    TextDelta,
     TurnEnded,
 )
 from caesura.runtime.engine import NoBackend
 from caesura.runtime.errors import ContextOverflow, EngineFailed, UsageError
+from caesura.runtime.event_log import called, events_of, tokens_of
 from caesura.runtime.run.fold import Transcript
 from caesura.runtime.testing.script import (
     Calls,
@@ -65,30 +59,6 @@ from caesura.scheduler.session_log import LoggedTurn, SessionLog, TurnOutcome
 NO_MEDIA = MediaRules()
 Pace = Callable[[Event], Awaitable[None]]
 """A function that is awaited before each event, so that a test can hold or slow the decode."""
-_EVENTS: tuple[Any, ...] = (
-    TextDelta,
-    ReasoningDelta,
-    CallStarted,
-    ArgumentsDelta,
-    CallFinished,
-    CallMalformed,
-    TurnEnded,
-)
-_KINDS: dict[str, TypeAdapter[Any]] = {each.__name__: TypeAdapter(each) for each in _EVENTS}
-
-
-def tokens_of(event: Event) -> list[int]:
-    """Return an event, without log probabilities, as tokens."""
-    if isinstance(event, TextDelta):
-        event = replace(event, logprobs=())
-    kind = type(event).__name__
-    return list(json.dumps([kind, _KINDS[kind].dump_python(event, mode="json")]).encode() + b"\n")
-
-
-def events_of(tokens: Sequence[int]) -> list[Event]:
-    """Return the events that the tokens hold as a whole."""
-    lines = bytes(tokens).split(b"\n")[:-1]
-    return [_KINDS[kind].validate_python(fields) for kind, fields in map(json.loads, lines)]
 
 
 class CallIds:
@@ -138,8 +108,7 @@ class ScriptedLog:
         logged = self._left.popleft()
         events = events_of(logged.sampled)
         self._old = len(events)
-        called = (CallStarted, CallFinished, CallMalformed)
-        self._known = deque(dict.fromkeys(e.call_id for e in events if isinstance(e, called)))
+        self._known = deque(called(events))
         for known in self._known:
             self._ids.saw(known)
         self._part = len(logged.sampled) - sum(len(tokens_of(each)) for each in events)

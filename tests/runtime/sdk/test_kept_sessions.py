@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from caesura import Agent, ScriptedEngine, Sessions, UsageError, tool
 from caesura.runtime.journal.store import JournalUnavailable, SqliteJournal
 from caesura.runtime.run.fold import CANCELLED
-from caesura.runtime.testing import call, calls, inline, malformed, say
+from caesura.runtime.testing import Item, call, calls, inline, malformed, say
 
 
 @tool
@@ -109,7 +109,12 @@ async def test_typed_answers_and_sub_agents_are_kept_too(store: Sessions) -> Non
     class Offer(BaseModel):
         euros: int
 
-    script = [call("helper", task="Ask."), say("24"), say('{"euros": "x"}'), say('{"euros": 24}')]
+    script: list[Item] = [
+        call("helper", task="Ask."),
+        say("24"),
+        say('{"euros": "x"}'),
+        say('{"euros": 24}'),
+    ]
     engine = ScriptedEngine(script)
     helper = Agent(engine, name="helper", instructions="Help.")
     agent = Agent(engine, [helper], output=Offer)
@@ -218,7 +223,7 @@ async def test_a_full_disk_is_said_and_ends_no_run(
         looked.append(1)
         return "seen"
 
-    script = [say("A."), calls(call("look"), call("double", n=1)), say("B."), say("C.")]
+    script: list[Item] = [say("A."), calls(call("look"), call("double", n=1)), say("B."), say("C.")]
     agent = Agent(ScriptedEngine(script), [double, look])
     async with agent.session(id="u", store=tmp_path / "s") as session:
         await session.run("One.")
