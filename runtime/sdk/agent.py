@@ -22,7 +22,6 @@ from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.sdk.across import on_any_loop
 from caesura.runtime.sdk.agent_tools import AgentTools, OwnTool, listed
-from caesura.runtime.sdk.answer import Answer
 from caesura.runtime.sdk.background import BACKGROUND
 from caesura.runtime.sdk.engines import ENGINES
 from caesura.runtime.sdk.hooks import Hooks, Prompt, checked
@@ -30,7 +29,7 @@ from caesura.runtime.sdk.instructions import AnyInstructions, Instructions, chec
 from caesura.runtime.sdk.memory import Begin, begin_of
 from caesura.runtime.sdk.session import Session
 from caesura.runtime.sdk.sessions import Sessions
-from caesura.runtime.sdk.settings import About, SessionSettings
+from caesura.runtime.sdk.settings import About, Answer, SessionSettings
 from caesura.runtime.tracing.setup import tracing_of
 from caesura.scheduler.messages import Message, Sampling
 from caesura.tools import Registry, Tool

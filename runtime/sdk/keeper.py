@@ -14,6 +14,7 @@ from typing import Any
 
 from caesura.runtime.engine import Engine, EngineSession
 from caesura.runtime.errors import EngineFailed, UsageError
+from caesura.runtime.events import TurnEnded
 from caesura.runtime.journal.journaled_run import JournaledCalls
 from caesura.runtime.journal.record import BadJournal, Kind
 from caesura.runtime.journal.run_journal import RunJournal
@@ -185,8 +186,8 @@ class _Told:
 
 async def reopened(
     engine: Engine, spec: SessionSpec, keeper: Keeper, run: SavedRun, sampling: Sampling
-) -> EngineSession | None:
-    """Return a session of the engine that stands behind a run that has ended.
+) -> tuple[EngineSession, int] | None:
+    """Return a session of the engine that stands behind a run that has ended, and its tokens.
 
     Nothing is rendered and nothing decoded. None: what the engine reads in the tokens is not what
     the messages say, so that they have to be rendered.
@@ -194,7 +195,7 @@ async def reopened(
     record = keeper.record
     session = engine.open(spec, keeper.replaying(run))
     keeper.freeze()
-    heard = Transcript(record.messages[: run.asked])
+    held, heard = 0, Transcript(record.messages[: run.asked])
     told = _Told(record.results_of(run))
     dispatcher = Dispatcher(Registry(()), ToolRun(log=told))
     limits = Limits(max_turns=None)
@@ -206,8 +207,10 @@ async def reopened(
         async with aclosing(again) as events:
             async for event in events:
                 heard.take(event)
+                if isinstance(event, TurnEnded):
+                    held += event.prompt_tokens + event.completion_tokens
         if list(heard.messages) == record.messages[: run.ends]:
-            return session
+            return session, held
         LOG.debug("the tokens of %s say something else than the messages", run.key)
     except (EngineFailed, UsageError, BadJournal) as error:
         LOG.debug("the tokens of %s cannot be read again: %s", run.key, error)

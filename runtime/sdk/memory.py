@@ -282,7 +282,7 @@ class Memory:
         if whole is not None and whole.ends is not None:
             again = await reopened(engine, spec, self.keeper, whole, sampling)
             if again is not None:
-                return Opened(again, whole.ends, whole.asked, len(self.record.context()))
+                return Opened(again[0], whole.ends, whole.asked, again[1])
         if self.is_continued and self.record.runs:
             LOG.warning(
                 "the messages of the session %s are rendered again: its tokens are not of this"

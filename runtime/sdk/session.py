@@ -25,11 +25,10 @@ from caesura.runtime.run.fold import RunFold, UsageCount, asker_of, digest
 from caesura.runtime.run.limits import Budget, bounded
 from caesura.runtime.run.loop import traced
 from caesura.runtime.run.media import NO_PICTURES, Pictures, count_pictures
-from caesura.runtime.sdk.answer import Answer
 from caesura.runtime.sdk.hooks import End, HookedSession, HookRun, Prompt, RunEndedByHook
 from caesura.runtime.sdk.memory import Begin, Memory
 from caesura.runtime.sdk.record import SavedRun, made_for
-from caesura.runtime.sdk.settings import About, SessionSettings, prompt_content
+from caesura.runtime.sdk.settings import About, Answer, SessionSettings, prompt_content
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.programs import Origin
 from caesura.tools.closing import AsyncClosing
@@ -495,8 +494,8 @@ class Session(AsyncClosing, Generic[T]):
         if memory.record.under_way is None:
             mark = made_for(engine.model, spec, memory.messages)
             memory.begin_run(mark, self._fed, is_retry=is_retry, of=run)
-        known = {"budget": self._budget, "hooks": self._hooks, "log": memory.calls()}
-        tools = replace(context.tools, **known)
+        log = memory.calls()
+        tools = replace(context.tools, budget=self._budget, hooks=self._hooks, log=log)
         context = replace(context, budget=self._budget, tools=tools)
         # Its tools keep their resources for the session.
         self._dispatcher = context.dispatcher()

@@ -1,20 +1,51 @@
-"""What the sessions of an agent share, and what is known of one of them."""
+"""What the sessions of an agent share, what one of them is told, and what its runs return."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from caesura.runtime.errors import UsageError
+from caesura.runtime.events import T, Usage
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.media import Content, MediaFetcher, content_of
 from caesura.runtime.sdk.hooks import Hooks, Prompt
 from caesura.runtime.sdk.instructions import Instructions
-from caesura.scheduler.messages import Sampling
+from caesura.scheduler.messages import Message, Sampling
+from caesura.tools.dispatcher import ToolCall, ToolResult
 from caesura.tools.people import People
 
 if TYPE_CHECKING:
     from caesura.runtime.sdk.output import OutputForm
     from caesura.runtime.tracing.tracing import Tracing
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """The answer of a run.
+
+    `output` is of the agent's output type; without one it is the text. `reason` is `stop`, or
+    `length` if a token limit cut the text. `calls` holds the run's calls with their results, in
+    the model's order, including malformed calls. `messages` is the whole history after the run, in
+    OpenAI's form. `usage` is the run's own; `total_usage` has that of its sub-agents too, and
+    `cost` is what that costs by `Limits.prices`.
+    """
+
+    text: str
+    reason: Literal["stop", "length"]
+    usage: Usage
+    calls: tuple[tuple[ToolCall, ToolResult], ...]
+    messages: tuple[Message, ...]
+    output: T
+    total_usage: Usage
+    cost: float
+
+    def __str__(self) -> str:
+        """Return the answer's text."""
+        return self.text
+
+    def __repr__(self) -> str:
+        tokens = self.usage.completion_tokens
+        return f"<Answer {self.text!r}: {self.reason}, {len(self.calls)} call(s), {tokens} tokens>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

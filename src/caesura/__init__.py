@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from caesura.runtime.remote.engine import RemoteEngine
     from caesura.runtime.run.limits import Limits, Prices
     from caesura.runtime.sdk.agent import Agent
-    from caesura.runtime.sdk.answer import Answer
     from caesura.runtime.sdk.hooks import End, Hooks, Refuse
     from caesura.runtime.sdk.session import Session
     from caesura.runtime.sdk.sessions import Sessions
+    from caesura.runtime.sdk.settings import Answer
     from caesura.runtime.testing import ScriptedEngine
     from caesura.scheduler.messages import Sampling
     from caesura.tools import Tool, tool
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Agent": "caesura.runtime.sdk.agent",
-    "Answer": "caesura.runtime.sdk.answer",
+    "Answer": "caesura.runtime.sdk.settings",
     "CaesuraError": "caesura.runtime.errors",
     "Context": "caesura.tools.run_view",
     "ContextOverflow": "caesura.runtime.errors",

@@ -37,20 +37,20 @@ async def test_a_session_goes_on_in_another_process_without_rendering(store: Ses
         await session.run("Sure?")
         before, usage = session.messages, session.usage
 
-    async with ScriptedEngine([inline("It is ", "double", n=3), say(" then.")]) as second:
-        async with Agent(second, [double]).session(id="u", store=store) as session:
-            assert session.messages == before and session.usage == usage
-            answer = await session.run("And 3?")
-            assert answer.text == "It is  then." and answer.messages[: len(before)] == before
-            assert session.usage.turns == usage.turns + 2
+    second = ScriptedEngine([inline("It is ", "double", n=3), say(" then.")])
+    async with second, Agent(second, [double]).session(id="u", store=store) as session:
+        assert session.messages == before and session.usage == usage
+        answer = await session.run("And 3?")
+        assert answer.text == "It is  then." and answer.messages[: len(before)] == before
+        assert session.usage.turns == usage.turns + 2
     # Its last turn was replayed, and only the new prompt was added.
     roles = ["user", "assistant", "tool", "assistant", "user"]
     assert sent(second) == [[roles, ["user"], ["tool"]]]
 
-    async with ScriptedEngine([say("Bye.")]) as third:
-        async with Agent(third, [double]).session(id="u", store=store) as session:
-            await session.run("Bye.")
-            ids = [made["id"] for each in session.messages for made in each.get("tool_calls", ())]
+    third = ScriptedEngine([say("Bye.")])
+    async with third, Agent(third, [double]).session(id="u", store=store) as session:
+        await session.run("Bye.")
+        ids = [made["id"] for each in session.messages for made in each.get("tool_calls", ())]
     assert [len(turn) for turn in sent(third)[0]] == [7, 1, 1]
     assert len(ids) == len(set(ids)) == 2
 
@@ -63,9 +63,9 @@ async def test_a_malformed_call_and_an_unknown_tool_are_replayed_as_they_were(
         id="u", store=store
     ) as session:
         await session.run("Go.")
-    async with ScriptedEngine([say("Bye.")]) as engine:
-        async with Agent(engine, [double]).session(id="u", store=store) as session:
-            await session.run("Bye.")
+    engine = ScriptedEngine([say("Bye.")])
+    async with engine, Agent(engine, [double]).session(id="u", store=store) as session:
+        await session.run("Bye.")
     assert [len(turn) for turn in sent(engine)[0]] == [1, 2, 1]
 
 
@@ -155,10 +155,10 @@ async def test_a_cut_run_is_not_replayed_and_those_before_it_are(store: Sessions
         rest = ["user", "assistant", "tool", "user"]
         assert sent(engine)[1] == [["user"], rest]
         before = session.messages
-    async with ScriptedEngine([say("Bye.")]) as engine:
-        async with Agent(engine, [wait]).session(id="u", store=store) as session:
-            assert session.messages == before
-            await session.run("Bye.")
+    engine = ScriptedEngine([say("Bye.")])
+    async with engine, Agent(engine, [wait]).session(id="u", store=store) as session:
+        assert session.messages == before
+        await session.run("Bye.")
     assert sent(engine) == [[["user", "assistant", *rest], ["user"]]]
 
 
