@@ -32,6 +32,8 @@ from caesura.runtime.launch import (
 from caesura.scheduler.calibration import Calibration, CalibrationError
 from caesura.scheduler.model_facts import GroupFacts, LayoutFacts, ModelFacts
 from caesura.scheduler.paths import calibration_directory
+from caesura.tools.code.box import BoxFailed, default_python
+from caesura.tools.code.probe import check
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.services import SetupError
 
@@ -184,10 +186,10 @@ def examine(model: str | None = None, formats: Sequence[str] | None = None) -> i
     checks = [*_checks()]
     if model is not None:
         checks += [*model_checks(model, formats), *layout_checks(model)]
-    for name, check in checks:
+    for name, checked in checks:
         try:
             console.print(
-                f"[green]ok[/green]    {name}: {escape(check())}", highlight=False, soft_wrap=True
+                f"[green]ok[/green]    {name}: {escape(checked())}", highlight=False, soft_wrap=True
             )
         except Complaint as complaint:
             if str(complaint) in found:
@@ -209,6 +211,7 @@ def _checks() -> Iterator[tuple[str, Callable[[], str]]]:
     yield "calibration", _calibration
     yield "tools", _tools
     yield "configuration", _configuration
+    yield "sandbox", _sandbox
     yield "disk", _disk
 
 
@@ -338,6 +341,14 @@ def _tools() -> str:
         f"without {', '.join(missing)}: `caesura tools list` shows the affected tools;"
         f" to install them: {install(*missing)}"
     )
+
+
+def _sandbox() -> str:
+    """Return what holds code that models write. A machine without a sandbox is no failure."""
+    try:
+        return check(default_python())
+    except BoxFailed as error:
+        return f"none, so the tools python, shell and files cannot be enabled: {error}"
 
 
 def _configuration() -> str:

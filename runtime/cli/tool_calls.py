@@ -175,6 +175,9 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "speak": {"text": "Good morning."},
     "ask_model": {"question": "Which planet is the largest?"},
     "ask_user": {"question": "Can you read this?", "options": ["yes", "no"]},
+    "python": {"code": "import sys\nprint(sys.version)\n2 ** 100"},
+    "shell": {"command": "uname -s; ls"},
+    "files": {"action": "list"},
 }
 
 console = Console()

@@ -183,6 +183,7 @@ class Config(_Section):
         assert self.path is not None
         files = any(each.instructions_file is not None for each in self.agents.values())
         named = bool(self.servers or self.functions or files)
+        named = named or any(map(self._leaves_its_folder, self.tools.values()))
         return named or "${" in self.path.read_text(errors="replace")
 
     def _check_trusted(self) -> None:
@@ -195,6 +196,13 @@ class Config(_Section):
                 " then run `caesura tools trust` here, name it with --config, or set"
                 f" {ALLOW_ALL}=1"
             )
+
+    def _leaves_its_folder(self, table: Mapping[str, Any]) -> bool:
+        """Return whether a tool runs a program that the file names, or reads beside its folder."""
+        assert self.path is not None
+        own = self.path.parent.resolve()
+        folder = own / Path(str(table.get("folder", "."))).expanduser()
+        return "interpreter" in table or not folder.resolve().is_relative_to(own)
 
     @classmethod
     def _read(cls, path: Path) -> Self:

@@ -69,6 +69,9 @@ BUILTINS = {
             needs_settings=True,
         ),
         Builtin("ask_user", "caesura.tools.people", "questions to a person"),
+        Builtin("python", "caesura.tools.code.python", "Python in a sandbox", needs_settings=True),
+        Builtin("shell", "caesura.tools.code.shell", "commands in a sandbox", needs_settings=True),
+        Builtin("files", "caesura.tools.code.files", "files in a sandbox", needs_settings=True),
     )
 }
 _OF_THE_TOOL = ("timeout_seconds", "retries", "concurrency", "max_result_tokens", "breaker")

@@ -1,0 +1,1 @@
+"""Tools that run code: `python`, `shell` and `files`, in a sandbox that the three share."""
