@@ -77,6 +77,14 @@ def outcome_in(text: str) -> Outcome:
     return Outcome(int(code[1]), out, err)
 
 
+def result_of(outcome: Outcome) -> str:
+    """Return the result that tells this; `outcome_in` reads it."""
+    code = outcome.exit_code
+    head = "stopped after its time" if code is None else f"exit code {code}"
+    errors = f"{_ERRORS}{outcome.stderr}" if outcome.stderr else ""
+    return f"{head}\n{outcome.stdout}{errors}" if outcome.stdout or errors else head
+
+
 def make(settings: Settings, services: Services) -> Tool:
     """Return the tool, for `Toolset`; raises SetupError where no sandbox is safe here."""
     shell = Shell(Sandboxes.of(services, settings, "shell"), settings, services)

@@ -1,12 +1,15 @@
 """Tools that clients expect a server to have, and that this one runs by tools of its own.
 
-These are searches of the web and its pages, as Responses and Messages declare them.
+These are searches of the web and its pages, Python and a shell, as Responses and Messages declare
+them.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from caesura.tools.code.python import Python
+from caesura.tools.code.shell import Shell
 from caesura.tools.context import current
 from caesura.tools.errors import Permanent
 from caesura.tools.registry import Registry
@@ -15,9 +18,15 @@ from caesura.tools.search.web import WebSearch
 from caesura.tools.tool import Tool
 
 WEB_SEARCH, WEB_FETCH = "web_search", "web_fetch"
+PYTHON, SHELL = "python", "shell"
 MAX_USES = "no more calls of this tool are allowed in this answer"
 """Why a call beyond a limit of a tool is refused."""
-_KINDS: Mapping[str, type] = {WEB_SEARCH: WebSearch, WEB_FETCH: WebFetch}
+_KINDS: Mapping[str, type] = {
+    WEB_SEARCH: WebSearch,
+    WEB_FETCH: WebFetch,
+    PYTHON: Python,
+    SHELL: Shell,
+}
 
 
 def run_here(tools: Registry) -> frozenset[str]:

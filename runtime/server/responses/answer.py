@@ -22,6 +22,7 @@ from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.key import sealed
 from caesura.runtime.server.load.diagnosis import Diagnosis
 from caesura.runtime.server.responses import ids
+from caesura.runtime.server.responses.code_items import CodeItem, ShellItem, ShellOutputItem
 from caesura.runtime.server.responses.messages import encoded_summary
 from caesura.runtime.server.responses.output import (
     ApprovalItem,
@@ -55,18 +56,20 @@ class Shown:
     `client` maps the names that the model knows to a function's name and namespace; the calls of
     those in `custom` have a free text instead of arguments. `server` are
     the tools of the server whose calls are shown, under `label`. `approved` are those of them
-    whose calls wait for an approval. `searches` are those whose calls are shown as OpenAI's
-    searches of the web. With `pausing`, the run holds tools of the server.
+    whose calls wait for an approval. `hosted` are those whose calls are shown as those of
+    OpenAI's own tools. With `pausing`, the run holds tools of the server.
     """
 
     client: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
     custom: frozenset[str] = frozenset()
     server: frozenset[str] = frozenset()
     approved: frozenset[str] = frozenset()
-    searches: frozenset[str] = frozenset()
+    hosted: frozenset[str] = frozenset()
     tool_search: frozenset[str] = frozenset()
     """The client's search of deferred tools, if there is one."""
     label: str = ""
+    container_id: str | None = None
+    """The container of a code interpreter that the request names."""
     pausing: bool = False
     compacts: bool = False
     """Whether the response is the summary of its conversation."""
@@ -79,7 +82,7 @@ class OpenCall:
     name: str
     arguments: str
     turn: str
-    item: ServerCallItem | SearchItem | None = None
+    item: ServerCallItem | SearchItem | CodeItem | ShellItem | None = None
     approval_id: str | None = None
     """The id of the approval request that waits for a decision about this call."""
     is_denied: bool = False
@@ -110,6 +113,7 @@ class Answer(RunFold[Event]):
         wants_it = ENCRYPTED in resource.request.include
         self._seal = partial(sealed, tenant) if wants_it else None
         self._outputs = Outputs(resource.id)
+        self._container = resource.id.partition("_")[2]
         self._sequence = 0
         self._message: MessageItem | None = None
         self._reasoning: ReasoningItem | None = None
@@ -268,7 +272,7 @@ class Answer(RunFold[Event]):
     # -- calls -----------------------------------------------------------------------------------
 
     def _is_shown(self, name: str) -> bool:
-        return name in self._shown.server or name in self._shown.searches
+        return name in self._shown.server or name in self._shown.hosted
 
     def _is_clients(self, name: str) -> bool:
         return not self._shown.pausing or name in self._shown.client
@@ -296,9 +300,18 @@ class Answer(RunFold[Event]):
         call.item = self._item_of(call_id, call)
         return call
 
-    def _item_of(self, call_id: str, call: OpenCall) -> ServerCallItem | SearchItem:
-        if call.name in self._shown.searches:
-            return SearchItem(self._outputs, call.arguments, self.resource.request.include)
+    def _item_of(
+        self, call_id: str, call: OpenCall
+    ) -> ServerCallItem | SearchItem | CodeItem | ShellItem:
+        include = self.resource.request.include
+        match call.name if call.name in self._shown.hosted else "":
+            case "web_search":
+                return SearchItem(self._outputs, call.arguments, include)
+            case "python":
+                container = self._shown.container_id or f"{ids.CONTAINER}_{self._container}"
+                return CodeItem(self._outputs, call.arguments, container, include)
+            case "shell":
+                return ShellItem(self._outputs, call.arguments, call_id)
         item_id = ids.server_call_id(call.turn, call_id)
         return ServerCallItem(self._outputs, item_id, call.name, self._shown.label)
 
@@ -355,6 +368,13 @@ class Answer(RunFold[Event]):
         content = event.result.content
         if isinstance(call.item, SearchItem):  # which does not show what the model read
             call.item.close(None if event.result.error else content)
+            return
+        if isinstance(call.item, CodeItem):  # whose outputs are shown to those who ask for them
+            urls = [artifact.url for artifact in event.result.artifacts]
+            call.item.close(content, urls, has_failed=event.result.error is not None)
+            return
+        if isinstance(call.item, ShellItem):
+            ShellOutputItem(self._outputs, event.call.id, content)
             return
         self.hide(event.call.id)
         if call.is_denied:

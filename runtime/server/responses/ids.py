@@ -9,6 +9,7 @@ COMPACTION, LIST_TOOLS, SERVER_CALL = "cmp", "mcpl", "mcp"
 CONVERSATION, RESPONSE = "conv", "resp"
 CUSTOM_CALL, CUSTOM_CALL_OUTPUT, LEFT_OUT = "ctc", "ctco", "item"
 WEB_SEARCH_CALL = "ws"
+CODE_CALL, CONTAINER, SHELL_CALL, SHELL_OUTPUT = "ci", "cntr", "sh", "sho"
 TOOL_SEARCH_CALL, TOOL_SEARCH_OUTPUT = "tsc", "tso"
 
 

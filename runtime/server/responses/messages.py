@@ -22,6 +22,7 @@ from caesura.runtime.server.responses.items import (
 from caesura.runtime.server.responses.store import Item
 from caesura.runtime.server.responses.tools import NAMESPACE_SEPARATOR, found_in
 from caesura.scheduler.messages import Message
+from caesura.tools.code.shell import Outcome, result_of
 
 _CALLS = {"function_call", "custom_tool_call", "tool_search_call", *ACTIONS}
 _OUTPUTS = {
@@ -185,7 +186,20 @@ class _Writer:
 def _output_of(item: Item) -> Content:
     if item["type"] == "tool_search_output":
         return told([function.spec(namespace) for function, namespace in found_in(item)])
+    if item["type"] == "shell_call_output" and (text := _shell_result(item["output"])) is not None:
+        return text
     return content_of(item["output"])
+
+
+def _shell_result(output: Any) -> str | None:
+    """Return a command's output as the model read it, or None if it has another form."""
+    try:
+        (one,) = json.loads(output) if isinstance(output, str) else output
+        outcome = one["outcome"]
+        code = int(outcome["exit_code"]) if outcome["type"] == "exit" else None
+        return result_of(Outcome(code, str(one["stdout"]), str(one["stderr"])))
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def _arguments(item: Item) -> str:
@@ -197,6 +211,8 @@ def _arguments(item: Item) -> str:
             return arguments_of(item["input"])
         case "tool_search_call":
             return json.dumps(item["arguments"], ensure_ascii=False)
+        case "shell_call" if isinstance(commands := item["action"].get("commands"), list):
+            return json.dumps({"command": "\n".join(map(str, commands))}, ensure_ascii=False)
         case kind:
             return json.dumps(item[ACTIONS[kind]], ensure_ascii=False)
 

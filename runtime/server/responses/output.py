@@ -275,7 +275,7 @@ class ToolSearchItem(OutputItem):
 
     def close(self, arguments: str, status: str = "completed") -> None:
         """Close the search with its arguments."""
-        self._item |= {"arguments": _object_in(arguments), "status": status}
+        self._item |= {"arguments": object_in(arguments), "status": status}
         self._close()
 
     def abandon(self) -> None:
@@ -347,7 +347,7 @@ class SearchItem(OutputItem):
     """
 
     def __init__(self, outputs: Outputs, arguments: str, include: Sequence[str]) -> None:
-        query = str(_object_in(arguments).get("query") or "")
+        query = str(object_in(arguments).get("query") or "")
         self._include = include
         item = {
             "type": "web_search_call",
@@ -387,7 +387,7 @@ class SearchItem(OutputItem):
         self._close()
 
 
-def _object_in(arguments: str) -> dict[str, Any]:
+def object_in(arguments: str) -> dict[str, Any]:
     """Return the object that a call's arguments are; an empty one for any other text."""
     try:
         given = json.loads(arguments)
@@ -449,6 +449,18 @@ class ApprovalItem(OutputItem):
         self._close()
 
 
+def command_events(commands: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the events that tell the commands of a call of the shell."""
+    events = []
+    for number, command in enumerate(commands):
+        told: dict[str, Any] = {"command_index": number}
+        kind = "response.shell_call_command"
+        events.append({"kind": f"{kind}.added", "command": "", **told})
+        events.append({"kind": f"{kind}.delta", "delta": command, **told})
+        events.append({"kind": f"{kind}.done", "command": command, **told})
+    return events
+
+
 _NOT_YET = dict.fromkeys(("completed_at", "error", "incomplete_details", "usage")) | {"output": []}
 """What a response tells only when it has ended, as it is before."""
 _EMPTY: dict[str, Any] = {
@@ -505,6 +517,12 @@ def _begun(item: Item) -> Item:
             return item
         case "tool_search_call":
             return item | {"status": "in_progress", "arguments": {}}
+        case "code_interpreter_call":
+            return item | {"status": "in_progress", "code": "", "outputs": None}
+        case "shell_call":
+            return item | {"status": "in_progress"}
+        case "shell_call_output":
+            return item | {"status": "in_progress", "output": []}
         case "web_search_call":
             told = {key: value for key, value in item["action"].items() if key != "sources"}
             begun = {key: value for key, value in item.items() if key != "results"}
@@ -530,6 +548,16 @@ class _Again(OutputItem):
             self._call("mcp_call_arguments", item["arguments"])
             ending = "completed" if item["status"] == "completed" else "failed"
             self._say(f"response.mcp_call.{ending}")
+        elif kind == "code_interpreter_call":
+            self._pass(("in_progress",), True)
+            self._call("code_interpreter_call_code", item["code"], field="code")
+            self._pass(("interpreting", "completed"), item["status"] == "completed")
+        elif kind == "shell_call":
+            for each in command_events(item["action"]["commands"]):
+                self._say(**each)
+        elif kind == "shell_call_output":
+            done = "response.shell_call_output_content.done"
+            self._say(done, command_index=0, output=item["output"])
         else:
             self._pass(_STATES.get(kind, ()), item.get("status") in (None, "completed"))
         self._item = item

@@ -14,7 +14,7 @@ from caesura.runtime.run.limits import Limits, bounded
 from caesura.runtime.server.api.chat_request import selected
 from caesura.runtime.server.api.compaction import summarising
 from caesura.runtime.server.api.custom import enforced
-from caesura.runtime.server.api.hosted import WEB_SEARCH, bound, counted, run_here
+from caesura.runtime.server.api.hosted import bound, counted, run_here
 from caesura.runtime.server.api.notes import say_once
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses.answer import Shown
@@ -29,13 +29,15 @@ from caesura.runtime.server.responses.tools import (
     ChosenFunction,
     ChosenHosted,
     ClientFunction,
+    CodeInterpreterTool,
     CustomTool,
+    HostedTool,
     ServerTools,
     Tool,
     ToolSearchTool,
-    WebSearchTool,
     found_in,
     functions_of,
+    here_of,
     hosted_kind,
 )
 from caesura.scheduler.messages import CallRule, InputGrammar, Message, SessionSpec, ToolSpec
@@ -139,7 +141,8 @@ def make_plan(
         run = summarising(run)
         own = [*own, run.messages[-1]]
     listed = None if compacts else _listed(offer, history)
-    return ResponsePlan(run, _shown(offer, spec, compacts), own, listed, notes)
+    shown = replace(_shown(offer, spec, compacts), container_id=_container_in(request.tools))
+    return ResponsePlan(run, shown, own, listed, notes)
 
 
 def input_grammars(
@@ -181,14 +184,13 @@ def offered(
     Those that were `found` are deferred, and those that the request says are, if it has a search.
     """
     named = _named(request.tools, tools)
-    is_here = WEB_SEARCH in run_here(tools)
-    hosted = [tool for tool in request.tools if is_here and isinstance(tool, WebSearchTool)][:1]
+    here = run_here(tools)
+    found_here = [t for t in request.tools if isinstance(t, HostedTool) and t.here in here]
+    hosted = {tool.here: tool for tool in reversed(found_here)}
     hidden = selected(request.server_tools, tools).names
     own = [*(name for name in hidden if name not in named), *named]
-    searches = frozenset(WEB_SEARCH for _ in hosted)
-    registry = tools.select([*own, *(searches - set(own))])
-    for tool in hosted:
-        registry = _bound(registry, tool)
+    registry = tools.select([*own, *(name for name in hosted if name not in own)])
+    registry = _bound(registry, hosted)
     registry = _with_approvals(registry, request.tools, people)
     specs, client = _client_tools(request.tools, registry)
     functions = [each for tool in request.tools for each in functions_of(tool)]
@@ -204,8 +206,8 @@ def offered(
         [*shown, *registry.specs()],
         client,
         registry,
-        frozenset(named) - searches,
-        searches,
+        frozenset(named) - hosted.keys(),
+        frozenset(hosted),
         frozenset(custom),
         inputs,
         deferred=list(deferred.values()),
@@ -219,10 +221,11 @@ def _deferred(functions: Found) -> dict[str, ToolSpec]:
     return {_flat(*each): each[0].spec(each[1]) for each in functions if each[0].defer_loading}
 
 
-def _bound(registry: Registry, search: WebSearchTool) -> Registry:
-    """Return the registry, whose search of the web is as the request wants it."""
+def _bound(registry: Registry, hosted: Mapping[str, HostedTool]) -> Registry:
+    """Return the registry, whose hosted tools are as the request wants them."""
     made = [
-        bound(tool, search.settings()) if tool.name == WEB_SEARCH else tool for tool in registry
+        bound(tool, hosted[tool.name].settings()) if tool.name in hosted else tool
+        for tool in registry
     ]
     return Registry(made, shared=registry)
 
@@ -346,8 +349,10 @@ def _strict(tools: Sequence[Tool]) -> frozenset[str]:
 def _names_in(choice: Chosen, offer: Offer) -> set[str]:
     """Return the flat names that a choice names; raise `ApiError` if there is no such tool."""
     if isinstance(choice, ChosenHosted):
-        if (kind := hosted_kind(choice.type)) in offer.hosted | offer.tool_search:
-            return {str(kind)}
+        if (name := here_of(choice.type) or hosted_kind(choice.type)) in (
+            offer.hosted | offer.tool_search
+        ):
+            return {str(name)}
         message = f"tool_choice names {choice.type!r}, a tool of OpenAI's own that is not here."
         raise invalid(message, "tool_choice")
     if isinstance(choice, ChosenFunction):
@@ -368,12 +373,18 @@ def _shown(offer: Offer, spec: SessionSpec, compacts: bool) -> Shown:
         custom=offer.custom,
         tool_search=offer.tool_search,
         server=offer.named,
-        searches=offer.hosted,
+        hosted=offer.hosted,
         approved=frozenset(offer.named & approved),
         label=SERVER_LABEL,
         pausing=spec.pausing,
         compacts=compacts,
     )
+
+
+def _container_in(tools: Sequence[Tool]) -> str | None:
+    """Return the container of a code interpreter that a request names."""
+    found = (tool.container_id for tool in tools if isinstance(tool, CodeInterpreterTool))
+    return next(found, None)
 
 
 def _listed(offer: Offer, history: History) -> list[Item] | None:

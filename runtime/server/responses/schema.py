@@ -33,7 +33,6 @@ from caesura.runtime.server.api.fields import (
     template_variables,
     valid_schema,
 )
-from caesura.runtime.server.api.hosted import WEB_SEARCH
 from caesura.runtime.server.api.notes import UNSUPPORTED, left_out_of
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.http.lineage import named_in
@@ -45,10 +44,11 @@ from caesura.runtime.server.responses.items import (
 )
 from caesura.runtime.server.responses.store import Item
 from caesura.runtime.server.responses.tools import (
+    HostedTool,
     OtherTool,
     ToolChoice,
     Tools,
-    WebSearchTool,
+    hosted_kind,
 )
 from caesura.scheduler.messages import Sampling, TextFormat
 from caesura.scheduler.programs import Origin
@@ -316,16 +316,22 @@ def _refuse_tools(request: Prompt) -> None:
 
 
 def with_hosted(request: Asked, run_here: Collection[str]) -> Asked:
-    """Return the request, whose searches of the web are left out where nothing here runs them.
+    """Return the request, whose tools of OpenAI's own are left out where nothing here runs them.
 
-    Nothing does where a tool of the client's own has their name.
+    Nothing does where a tool of the client's own has the name of the one that would.
     """
-    if not any(isinstance(tool, WebSearchTool) for tool in request.tools):
-        return request
-    if WEB_SEARCH in run_here and WEB_SEARCH not in {getattr(t, "name", "") for t in request.tools}:
-        return request
-    tools = [OtherTool(type=t.type) if isinstance(t, WebSearchTool) else t for t in request.tools]
-    return request.model_copy(update={"tools": tools})
+    runs = set(run_here) - {getattr(tool, "name", "") for tool in request.tools}
+    tools = [
+        OtherTool(type=tool.type)
+        if isinstance(tool, HostedTool) and tool.here not in runs
+        else tool
+        for tool in request.tools
+    ]
+    return request if tools == request.tools else request.model_copy(update={"tools": tools})
+
+
+_ITEMS = {"web_search": "web_search_call", "python": "code_interpreter_call"}
+"""The items of tools that this server runs, which are not left out of an input with such a tool."""
 
 
 REFUSED = UNSUPPORTED | {"messages", "previous_input_messages", "prompt"}
@@ -348,10 +354,10 @@ def left_out(request: Continued) -> list[str]:
     for tool in request.tools if isinstance(request, Prompt) else ():
         if isinstance(tool, OtherTool):
             told[f"tool {tool.hosted}"] = None
-        elif isinstance(tool, WebSearchTool):
-            own.add("web_search_call")
-            if tool.user_location:
-                told["field user_location of the tool web_search"] = None
+        elif isinstance(tool, HostedTool):
+            own.add(_ITEMS.get(tool.here, ""))
+            kind = hosted_kind(tool.type)
+            told |= {f"field {name} of the tool {kind}": None for name in tool.left_out()}
     for item in request.input if isinstance(request.input, list) else ():
         kind = item.get("type") if isinstance(item, dict) else None
         if kind in SEARCHES and is_clients_search(item):

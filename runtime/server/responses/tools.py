@@ -7,7 +7,7 @@ from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError, mo
 
 from caesura.runtime.server.api.custom import shown_function
 from caesura.runtime.server.api.fields import MAX_TOOLS, Listed, Name, Part, Pattern, in_words
-from caesura.runtime.server.api.hosted import WEB_SEARCH
+from caesura.runtime.server.api.hosted import PYTHON, SHELL, WEB_SEARCH
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses.store import Item
 from caesura.scheduler.messages import InputGrammar, ToolSpec
@@ -254,6 +254,15 @@ class WebSearchTool(Part):
     user_location: dict[str, Any] | None = None
     external_web_access: bool | None = None
 
+    @property
+    def here(self) -> str:
+        """The name of this server's tool that runs it."""
+        return WEB_SEARCH
+
+    def left_out(self) -> list[str]:
+        """Return the fields that have no meaning here."""
+        return ["user_location"] if self.user_location else []
+
     def settings(self) -> dict[str, Any]:
         """Return what it says to the tool `web_search`."""
         filters = self.filters or Filters()
@@ -262,6 +271,81 @@ class WebSearchTool(Part):
     def public(self) -> dict[str, Any]:
         """Return the tool as a response tells it."""
         return self.model_dump(exclude_none=True)
+
+
+class Container(Part):
+    """What a request says of the container that its code is to run in."""
+
+    type: str
+    container_id: str | None = None
+    file_ids: list[str] | None = None
+    memory_limit: str | None = None
+    network_policy: dict[str, Any] | None = None
+    skills: list[Any] | None = None
+
+    def left_out(self) -> list[str]:
+        """Return the fields that have no meaning here."""
+        told = self.model_dump(exclude={"type", "container_id"})
+        return [name for name, value in told.items() if value]
+
+
+class CodeInterpreterTool(Part):
+    """OpenAI's code interpreter, which this server runs where it has the tool `python`."""
+
+    type: Literal["code_interpreter"]
+    container: str | Container | None = None
+
+    @property
+    def here(self) -> str:
+        """The name of this server's tool that runs it."""
+        return PYTHON
+
+    @property
+    def container_id(self) -> str | None:
+        """The container that the request names."""
+        return self.container if isinstance(self.container, str) else None
+
+    def left_out(self) -> list[str]:
+        """Return the fields that have no meaning here."""
+        told = self.container.left_out() if isinstance(self.container, Container) else []
+        return [f"container.{name}" for name in told]
+
+    def settings(self) -> dict[str, Any]:
+        """Return what it says to the tool `python`."""
+        return {}
+
+    def public(self) -> dict[str, Any]:
+        """Return the tool as a response tells it."""
+        return self.model_dump(exclude_none=True)
+
+
+class ShellTool(Part):
+    """OpenAI's shell, which this server runs where it has the tool `shell`."""
+
+    type: Literal["shell"]
+    environment: Container | None = None
+
+    @property
+    def here(self) -> str:
+        """The name of this server's tool that runs it."""
+        return SHELL
+
+    def left_out(self) -> list[str]:
+        """Return the fields that have no meaning here."""
+        told = [] if self.environment is None else self.environment.left_out()
+        return [f"environment.{name}" for name in told]
+
+    def settings(self) -> dict[str, Any]:
+        """Return what it says to the tool `shell`."""
+        return {}
+
+    def public(self) -> dict[str, Any]:
+        """Return the tool as a response tells it."""
+        return self.model_dump(exclude_none=True)
+
+
+HostedTool = WebSearchTool | CodeInterpreterTool | ShellTool
+"""One of OpenAI's own tools that this server may run."""
 
 
 class OtherTool(Part):
@@ -283,6 +367,29 @@ _KINDS = {
 }
 
 
+_HERE = {
+    "web_search": WebSearchTool,
+    "code_interpreter": CodeInterpreterTool,
+    "shell": ShellTool,
+}
+"""The classes of OpenAI's own tools that this server may run, by type without a date."""
+
+
+def here_of(kind: str) -> str | None:
+    """Return the name of this server's tool for a type of OpenAI's own tools, or None."""
+    names = {"web_search": WEB_SEARCH, "code_interpreter": PYTHON, "shell": SHELL}
+    return names.get(hosted_kind(kind) or "")
+
+
+def _hosted_class(kind: str, tool: Any) -> str | None:
+    """Return the class of a tool that this server may run; the client runs a local shell."""
+    environment = tool.get("environment") if isinstance(tool, dict) else None
+    if isinstance(environment, dict) and environment.get("type") == "local":
+        return None
+    found = _HERE.get(hosted_kind(kind) or "")
+    return None if found is None else found.__name__
+
+
 def _kind(tool: Any) -> str:
     kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
     if not isinstance(kind, str):
@@ -290,8 +397,8 @@ def _kind(tool: Any) -> str:
     execution = tool.get("execution") if isinstance(tool, dict) else tool
     if kind == TOOL_SEARCH and (execution == "client" or isinstance(tool, ToolSearchTool)):
         return ToolSearchTool.__name__
-    if hosted_kind(kind) == WEB_SEARCH and not isinstance(tool, OtherTool):
-        return WebSearchTool.__name__
+    if not isinstance(tool, OtherTool) and (name := _hosted_class(kind, tool)) is not None:
+        return name
     return _KINDS.get(kind, OtherTool.__name__)
 
 
@@ -302,6 +409,8 @@ Tool = Annotated[
     | Annotated[ServerTools, Tag(ServerTools.__name__)]
     | Annotated[ToolSearchTool, Tag(ToolSearchTool.__name__)]
     | Annotated[WebSearchTool, Tag(WebSearchTool.__name__)]
+    | Annotated[CodeInterpreterTool, Tag(CodeInterpreterTool.__name__)]
+    | Annotated[ShellTool, Tag(ShellTool.__name__)]
     | Annotated[OtherTool, Tag(OtherTool.__name__)],
     Discriminator(_kind),
 ]

@@ -1,9 +1,6 @@
 """Sandboxes, and the tools that share one."""
 
 import json
-import os
-import shutil
-import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -12,27 +9,20 @@ from typing import Any
 import pytest
 
 from caesura.tools.artifacts import ArtifactStore
-from caesura.tools.code.box import Bounds, Box, BoxFailed, default_python, interpreter
-from caesura.tools.code.probe import check
+from caesura.tools.code.box import Bounds, Box, default_python, interpreter
 from caesura.tools.config.toolset import Toolset
 from caesura.tools.dispatcher import Dispatcher
 from caesura.tools.registry import Registry
 from caesura.tools.result import ToolCall, ToolResult
 from caesura.tools.services import Services
+from tests.kit.sandbox import has_sandbox
+
+__all__ = ["has_sandbox"]
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _has_sandbox() -> None:
-    """Skip where this machine lets nobody make namespaces; elsewhere a sandbox must be safe."""
-    flags = ["--mount", "--pid", "--net", "--fork", "--mount-proc"]
-    command = ["unshare", *flags, *(["--map-root-user"] if os.geteuid() else []), "true"]
-    if shutil.which("unshare") and subprocess.run(command, capture_output=True).returncode == 0:
-        assert check(default_python())
-        return
-    try:
-        check(default_python())
-    except BoxFailed as error:
-        pytest.skip(str(error))
+@pytest.fixture(autouse=True)
+def _needs_sandbox(has_sandbox: None) -> None:
+    """Skip where no sandbox can be made."""
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from caesura.tools.code.sandbox import SandboxSettings
-from caesura.tools.code.shell import Outcome, outcome_in
+from caesura.tools.code.shell import Outcome, outcome_in, result_of
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.services import SetupError
 
@@ -134,6 +134,8 @@ async def test_the_end_of_a_command_is_told(tools: Any) -> None:
 )
 def test_a_result_can_be_read_again(text: str, outcome: Outcome) -> None:
     assert outcome_in(text) == outcome
+    if text.startswith("exit"):
+        assert result_of(outcome) == text
 
 
 async def test_files_are_listed_read_written_edited_and_searched(tools: Any, folder: Path) -> None:
