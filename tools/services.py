@@ -34,7 +34,7 @@ class ToolSettings(BaseModel):
     A field that is left out, or None, keeps the tool's own value.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     timeout_seconds: float | None = Field(None, gt=0, description="limit for one attempt")
     retries: int | None = Field(None, ge=0, le=10, description="further attempts after a failure")

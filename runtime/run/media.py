@@ -8,9 +8,7 @@ import asyncio
 import base64
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
-
-from yarl import URL
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from caesura.runtime.errors import UsageError
 from caesura.scheduler.messages import (
@@ -23,7 +21,9 @@ from caesura.scheduler.messages import (
     parts_of,
 )
 from caesura.tools.artifacts import Artifact
-from caesura.tools.net import HttpClient, HttpError, Outgoing
+
+if TYPE_CHECKING:
+    from caesura.tools.net import HttpClient
 
 TEXTS = ("text", "refusal")
 """Parts that are text; a refusal is an assistant's text, as OpenAI's models say."""
@@ -141,11 +141,8 @@ class MediaFetcher:
 
     def __init__(self, *, allow_private: bool = False) -> None:
         """Create it; `allow_private` permits addresses that are not public."""
-        self._client = HttpClient(
-            allow_private=allow_private,
-            timeout_seconds=FETCH_SECONDS,
-            max_bytes=MAX_MEDIA_BYTES,
-        )
+        self._allow_private = allow_private
+        self._client: HttpClient | None = None
 
     async def inlined(self, messages: Sequence[Message], rules: MediaRules) -> Sequence[Message]:
         """Return the messages with every medium as a data URL.
@@ -177,7 +174,8 @@ class MediaFetcher:
 
     async def aclose(self) -> None:
         """Close the connections. May be called twice."""
-        await self._client.aclose()
+        if self._client is not None:
+            await self._client.aclose()
 
     async def _without_addresses(
         self, value: Any, path: str, rules: MediaRules, budget: "_Budget", kind: str = "*"
@@ -205,7 +203,15 @@ class MediaFetcher:
         self, url: str, path: str, rules: MediaRules, budget: "_Budget", kind: str
     ) -> str:
         """Return what is at an address, as a data URL."""
+        from caesura.tools.net import HttpClient, HttpError, Outgoing  # few messages need HTTP
+
         _check_address(url, path, rules)
+        if self._client is None:
+            self._client = HttpClient(
+                allow_private=self._allow_private,
+                timeout_seconds=FETCH_SECONDS,
+                max_bytes=MAX_MEDIA_BYTES,
+            )
         accept = tuple(f"{each}/*" for each in _MEDIA_TYPES if kind in ("*", each))
         try:
             reply = await self._client.file(Outgoing(url, accept=accept))
@@ -318,6 +324,8 @@ def _check(messages: Sequence[Message], rules: MediaRules) -> None:
 
 def _check_address(url: str, path: str, rules: MediaRules) -> None:
     """Raise `MediaRefused` unless a URL is of the web and of an allowed domain."""
+    from yarl import URL
+
     try:
         address = URL(url)
     except ValueError:

@@ -17,7 +17,6 @@ from typing_extensions import TypeVar
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
 from caesura.runtime.events import CallFinished, OutputWritten, RunEnded, RunEvent, T
-from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.sdk.across import on_any_loop
@@ -41,6 +40,7 @@ from caesura.tools.people.asking import ApprovedCall
 from caesura.tools.tool import ToolOptions
 
 if TYPE_CHECKING:
+    from caesura.runtime.recording.recorder import Recorder
     from caesura.runtime.sdk.fallback import FallbackEngine
     from caesura.runtime.sdk.output import OutputForm
     from caesura.runtime.tracing.setup import Given
@@ -81,7 +81,7 @@ class AgentOptions(TypedDict, total=False):
     on_question: Callback | None
     on_approval: Callback | None
     tracing: "Given"
-    recorder: Recorder | None
+    recorder: "Recorder | None"
 
 
 class Agent(AsyncClosing, Generic[T, D]):
@@ -190,7 +190,7 @@ class Agent(AsyncClosing, Generic[T, D]):
         on_question: Callback | None = None,
         on_approval: Callback | None = None,
         tracing: "Given" = None,
-        recorder: Recorder | None = None,
+        recorder: "Recorder | None" = None,
     ) -> None:
         _check("sampling", sampling, Sampling, "sampling=Sampling(temperature=0.2)")
         _check("limits", limits, Limits | None, "limits=Limits(max_turns=3)")

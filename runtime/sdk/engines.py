@@ -13,7 +13,6 @@ from typing import Any
 
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import EngineFailed
-from caesura.runtime.launch import start_engine
 from caesura.runtime.sdk.across import EngineAcross
 from caesura.runtime.sdk.background import BACKGROUND, BackgroundLoop
 from caesura.scheduler.errors import refuse_forked
@@ -125,5 +124,11 @@ async def _close(entry: _Entry) -> None:
         await entry.task.result().close()
 
 
-ENGINES = SharedEngines(start_engine, BACKGROUND)
+async def _started(model: str | None) -> Engine:
+    from caesura.runtime.launch import start_engine  # not before an engine is needed
+
+    return await start_engine(model)
+
+
+ENGINES = SharedEngines(_started, BACKGROUND)
 """The engines of this process."""

@@ -11,7 +11,7 @@ from caesura.tools.services import SetupError, settings_sentence, unknown_key
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class PriceSettings(_Section):

@@ -15,7 +15,7 @@ from caesura.tools.services import SetupError, settings_sentence, with_variables
 class ServerSettings(BaseModel):
     """One server: `command` (stdio) or `url` (streamable HTTP), and the use of its tools."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     command: str | None = Field(None, min_length=1, description="the program to start, for stdio")
     args: tuple[str, ...] = Field((), description="the program's arguments")

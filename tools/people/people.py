@@ -37,7 +37,7 @@ EXPECTED_SECONDS = 60.0
 class PeopleSettings(BaseModel):
     """Settings of `[people]`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     approval_deadline_seconds: float = Field(
         default=DEADLINE_SECONDS,

@@ -10,7 +10,7 @@ from caesura.tools.services import ToolSettings
 class WikipediaSettings(BaseModel):
     """Settings of `[tools.search.wikipedia]`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     contact: str = Field(
         min_length=3,
@@ -25,7 +25,7 @@ class WikipediaSettings(BaseModel):
 class HttpSettings(BaseModel):
     """Settings of `[tools.search.http]`: any service that answers a search with JSON."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     url: str = Field(description="the request URL; {query} and {limit} in it are filled in")
     body: dict[str, Any] | None = Field(
