@@ -17,6 +17,7 @@ from caesura.runtime.errors import (
     RequestFailed,
     UsageError,
 )
+from caesura.tools.loops import on_loop
 
 CONNECT_SECONDS = 10.0
 SILENCE_SECONDS = 600.0
@@ -63,7 +64,7 @@ class Refused(Exception):
 
 
 class Connection:
-    """The requests of one conversation to a server. Close it; its event loop is the caller's."""
+    """The requests of one conversation to a server, one at a time, on any event loop. Close it."""
 
     def __init__(self, server: Server, headers: Mapping[str, str] | None = None) -> None:
         self._server = server
@@ -71,6 +72,8 @@ class Connection:
         if server.api_key:
             self._headers["Authorization"] = f"Bearer {server.api_key}"
         self._http: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Where the connections were opened."""
 
     async def ask(
         self, method: str, url: str, body: Mapping[str, Any] | None = None
@@ -103,8 +106,11 @@ class Connection:
     async def close(self) -> None:
         """Close the connections. Idempotent."""
         http, self._http = self._http, None
-        if http is not None:
-            await http.close()
+        if http is None or self._loop is None:
+            return
+        # On their own loop, or here once that has ended.
+        loop = self._loop if self._loop.is_running() else asyncio.get_running_loop()
+        await on_loop(loop, http.close)
 
     async def _answered(
         self, method: str, url: str, body: Mapping[str, Any] | None
@@ -134,6 +140,9 @@ class Connection:
     async def _sent(
         self, method: str, url: str, body: Mapping[str, Any] | None
     ) -> aiohttp.ClientResponse:
+        if self._loop is not (here := asyncio.get_running_loop()):
+            await self.close()
+            self._loop = here
         if self._http is None:
             time = aiohttp.ClientTimeout(
                 total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS

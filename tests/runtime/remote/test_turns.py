@@ -12,6 +12,8 @@ from caesura.intercept.calls.events import CallFinished, ReasoningDelta, TextDel
 from caesura.runtime.events import RunEnded, ToolReturned
 from caesura.runtime.testing import call, calls, say, think
 from caesura.scheduler.programs import Origin
+from caesura.tools.loops import on_loop
+from tests.kit.loops import another_loop
 
 Remote = Callable[..., Any]
 
@@ -70,6 +72,19 @@ async def test_a_session_goes_on_over_several_runs(remote: Remote) -> None:
     ]
     told = script.sessions[-1].turns[0]
     assert [message["content"] for message in told][-3:] == ["Next?", "Two.", "Next?"]
+
+
+async def test_a_session_goes_on_in_another_event_loop(remote: Remote) -> None:
+    engine, _, _ = await remote([say("One."), say("Two."), say("Three.")])
+    session = Agent(engine).session()
+    with another_loop() as there:
+        texts = [
+            (await session.run("Next?")).text,
+            (await on_loop(there, lambda: session.run("Next?"))).text,
+        ]
+    texts.append((await session.run("Next?")).text)
+    await session.aclose()
+    assert texts == ["One.", "Two.", "Three."]
 
 
 async def test_sampling_reaches_the_server(remote: Remote) -> None:
