@@ -169,7 +169,7 @@ def opening(bounds: Bounds) -> bytes:
     return f"{len(told):08x}".encode() + told
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Box:
     """A running sandbox. Its calls run one after the other."""
 
@@ -177,6 +177,10 @@ class Box:
     bounds: Bounds
     missed: int = 0
     """How many files of the folder could not be copied."""
+    changed: dict[str, int] = field(default_factory=dict)
+    """The sizes of files that calls have written, also those whose caller has left."""
+    gone: set[str] = field(default_factory=set)
+    """The files that calls have removed."""
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _is_closed: bool = False
 
@@ -282,6 +286,12 @@ class Box:
                 raise
         if "failed" in told:
             raise Unavailable(str(told["failed"]))
+        for path, size in told["changed"]:
+            self.changed[path] = size
+            self.gone.discard(path)
+        for path in told["gone"]:
+            self.changed.pop(path, None)
+            self.gone.add(path)
         return told
 
     def _write(self, request: Mapping[str, Any]) -> None:

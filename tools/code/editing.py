@@ -13,6 +13,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 MAX_LISTED = 400
@@ -198,6 +199,20 @@ def fetch(request: dict[str, Any]) -> str:
     return base64.b64encode(bytes_in(request["path"], request["most"])).decode()
 
 
+def pack(request: dict[str, Any]) -> str:
+    """Return files with their modes, a line for each, for the host; links and others without."""
+    lines = []
+    for path in request["paths"]:
+        told: dict[str, Any] = {"path": path, "link": os.path.islink(path)}
+        with suppress(Refused, OSError):
+            if not told["link"]:
+                data = bytes_in(path, request["most"])
+                told |= {"mode": os.stat(path).st_mode & 0o777}
+                told |= {"data": base64.b64encode(data).decode()}
+        lines.append(json.dumps(told))
+    return "\n".join(lines)
+
+
 ACTIONS = {"list": list_files, "read": read, "write": write, "edit": edit, "search": search}
 
 
@@ -217,7 +232,7 @@ def main() -> None:
     """Answer the request on the standard input."""
     request = json.load(sys.stdin)
     try:
-        told = {"text": {**ACTIONS, "fetch": fetch}[request["action"]](request)}
+        told = {"text": {**ACTIONS, "fetch": fetch, "pack": pack}[request["action"]](request)}
     except Refused as error:
         told = {"refused": str(error)}
     except OSError as error:

@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import Field
 
 from caesura.tools.code.box import OUTPUT_BYTES
-from caesura.tools.code.sandbox import Sandboxes, SandboxSettings, editing
+from caesura.tools.code.sandbox import Sandboxes, SandboxSettings, edited
 from caesura.tools.services import Services
 from caesura.tools.tool import Tool
 
@@ -29,7 +29,9 @@ class Files:
 
     async def __call__(self, **request: Any) -> str:
         """Return what became of a request; raises BoxLost, Permanent and Unavailable."""
-        return await editing(await self._sandboxes.box(), request, self._seconds, output=_MOST)
+        box = await self._sandboxes.box()
+        text, _ = await edited(box, request, self._seconds, output=_MOST)
+        return "\n".join(filter(None, [text, await self._sandboxes.settled(box)]))
 
 
 _PARAMETERS: dict[str, Any] = {

@@ -35,7 +35,6 @@ _PIPE_BYTES = 60_000
 """What fits into a pipe that nobody reads yet."""
 _CHUNK = 65_536
 _MAX_LINE = 2**20
-_MAX_CHANGED = 50
 _MAX_WALKED = 50_000
 _SWEEPS = 200
 _COARSE = 5
@@ -148,6 +147,12 @@ class Server:
         self._number = 0
         self._statuses: dict[int, int] = {}
         self._known: dict[str, int] = {}
+        self._names: set[str] = set()
+        """The files of the working folder after the last call."""
+
+    def look(self) -> None:
+        """Note which files there are before the first call."""
+        self._names = _changed(_now(), {}, set())[1]
 
     def serve(self) -> None:
         """Answer requests until the input ends."""
@@ -198,7 +203,8 @@ class Server:
         out, out_there = os.pipe()
         err, err_there = os.pipe()
         given = _input(request.get("input"))
-        limits = self._limits(int(float(request["seconds"])) + 1)
+        # A backstop: threads that all compute may use the call's time on each processor.
+        limits = self._limits(int((float(request["seconds"]) + 1) * (os.cpu_count() or 1)) + 1)
         argv, environment = request["argv"], self._config["environment"]
         pid = _spawn(argv, (given, out_there, err_there), limits, environment)
         for descriptor in (given, out_there, err_there):
@@ -331,7 +337,8 @@ class Server:
     def _told(self, call: Call, mark: int, background: int) -> dict[str, Any]:
         status = call.status
         code = None if status is None else os.waitstatus_to_exitcode(status)
-        changed, more = _changed(mark, self._known)
+        changed, names = _changed(mark, self._known, self._names)
+        gone, self._names = sorted(self._names - names), names
         return {
             "code": code,
             "reason": call.reason,
@@ -340,7 +347,7 @@ class Server:
             "seconds": time.monotonic() - call.began,
             "background": background,
             "changed": changed,
-            "more_changed": more,
+            "gone": gone,
         }
 
     # -- processes -------------------------------------------------------------------------------
@@ -500,31 +507,38 @@ def _now() -> int:
     return time.clock_gettime_ns(_COARSE)
 
 
-def _changed(mark: int, known: dict[str, int]) -> tuple[list[tuple[str, int]], int]:
-    """Return files of the working folder that are newer, by name and size, and how many more.
+def _changed(
+    mark: int, known: dict[str, int], before: set[str]
+) -> tuple[list[tuple[str, int]], set[str]]:
+    """Return files of the working folder that are newer, by name and size, and all files.
 
     known: the files that were told before, with their times, as two calls may be in one tick.
+    before: the files that there were: those of a folder that was renamed keep their times. They
+    all count as being there if not all folders can be read. What lies in a repository's own folder
+    is left out.
     """
     found: list[tuple[str, int]] = []
     told: dict[str, int] = {}
-    walked = 0
-    for folder, folders, files in os.walk(WORK, followlinks=False):
+    names: set[str] = set()
+    errors: list[OSError] = []
+    for folder, folders, files in os.walk(WORK, onerror=errors.append, followlinks=False):
         folders[:] = [each for each in folders if each not in (".git", "__pycache__")]
         for name in files:
-            walked += 1
             place = f"{folder}/{name}"
             with suppress(OSError):
                 file = os.stat(place, follow_symlinks=False)
-                if file.st_ctime_ns >= mark and known.get(place) != file.st_ctime_ns:
+                path = os.path.relpath(place, WORK).encode("utf-8", "replace").decode()
+                names.add(path)
+                is_newer = file.st_ctime_ns >= mark and known.get(place) != file.st_ctime_ns
+                if is_newer or path not in before:
                     told[place] = file.st_ctime_ns
-                    path = os.path.relpath(place, WORK)
-                    found.append((path.encode("utf-8", "replace").decode(), file.st_size))
-        if walked > _MAX_WALKED:
+                    found.append((path, file.st_size))
+        if len(names) > _MAX_WALKED:
+            errors.append(OSError("too many files"))
             break
     known.clear()
     known |= told
-    found.sort()
-    return found[:_MAX_CHANGED], max(0, len(found) - _MAX_CHANGED)
+    return sorted(found), names | before if errors else names
 
 
 def _exactly(descriptor: int, size: int) -> bytes:
@@ -549,6 +563,7 @@ def _first(config: Mapping[str, Any], control: int, replies: int) -> NoReturn:
         server.say({"failed": str(error)})
         os._exit(1)
     time.sleep(0.01)  # what was copied is older than what the first call changes
+    server.look()
     server.say({"ready": True, "missed": missed})
     server.serve()
     os._exit(0)

@@ -29,11 +29,12 @@ class Python:
         box = await self._sandboxes.box()
         told = await box.python(code, self._seconds)
         made = await pictures(box, self._services, told["changed"])
+        kept = await self._sandboxes.settled(box)
         parts = [told["stdout"].rstrip("\n")]
         if told["stderr"].strip():
             parts.append(f"[stderr]\n{told['stderr'].strip()}")
         parts += [told["value"] or "", told["error"] or "", *_notes(told, self._seconds)]
-        parts.append(files_line(told, made))
+        parts += [files_line(told, made), kept]
         return Output("\n".join(filter(None, parts)) or "done, without output", tuple(made))
 
 

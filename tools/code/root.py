@@ -68,6 +68,7 @@ def build(config: Mapping[str, Any]) -> int:
     _mount_processes()
     _write_files(config)
     _raise_loopback()
+    socket.sethostname("sandbox")
     missed = 0
     if config["folder"]:
         owner = config["uid"] if os.geteuid() == 0 else None

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from caesura.tools.artifacts import Artifact, ArtifactError
 from caesura.tools.code.box import Bounds, Box, BoxFailed, BoxLost, default_python, interpreter
 from caesura.tools.code.probe import check
 from caesura.tools.code.root import PROGRAMS
+from caesura.tools.code.writing_back import MAX_BATCH_BYTES, Folder
 from caesura.tools.context import current
 from caesura.tools.errors import Permanent, Unavailable
 from caesura.tools.services import Services, SetupError, ToolSettings
@@ -37,6 +39,7 @@ class SandboxSettings(ToolSettings):
 
     seconds: float = Field(60.0, gt=0, le=3600, description="limit for one call; per tool")
     folder: Path | None = Field(None, description="a folder that is copied into the sandbox")
+    write_back: bool = Field(False, description="whether changes are written to the folder")
     skip: tuple[str, ...] = Field(SKIPPED, description="patterns of names that are not copied")
     memory_mb: int = Field(1024, ge=64, description="memory of all processes together")
     disk_mb: int = Field(512, ge=1, description="of all files together; they are held in memory")
@@ -54,6 +57,8 @@ class Sandboxes:
     def __init__(self) -> None:
         self._named: dict[str, tuple[str, Any]] = {}
         self._held = 0
+        self._folders: dict[Box, Folder] = {}
+        """The folders to which changes are written, by sandbox."""
 
     @classmethod
     def of(cls, services: Services, settings: SandboxSettings, tool: str) -> "Sandboxes":
@@ -79,6 +84,10 @@ class Sandboxes:
         folder = settings.folder
         if folder is not None and not folder.is_dir():
             raise SetupError(f"[tools.{tool}]: folder: there is no folder {str(folder)!r}")
+        if folder is not None and folder.resolve() in (Path("/"), Path.home()):
+            raise SetupError(
+                f"[tools.{tool}]: folder: {str(folder)!r} holds much else: name a folder in it"
+            )
         named = self._setting("interpreter")
         try:
             check(default_python() if named is None else str(named))
@@ -117,7 +126,11 @@ class Sandboxes:
             raise Unavailable("all sandboxes are in use: try again later")
         self._held += 1
         try:
-            return await Box.start(self.bounds())
+            bounds, copied_ns = self.bounds(), time.time_ns()
+            box = await Box.start(bounds)
+            if self._setting("write_back") and bounds.folder:
+                self._folders[box] = Folder(bounds.folder, bounds.skip, copied_ns)
+            return box
         except BaseException as error:
             self._held -= 1
             if isinstance(error, BoxFailed):
@@ -126,16 +139,43 @@ class Sandboxes:
 
     async def _close(self, box: Box) -> None:
         self._held -= 1
+        self._folders.pop(box, None)
         await box.aclose()
 
+    async def settled(self, box: Box) -> str:
+        """Write what calls have changed to the user's folder, where the settings say so.
 
-async def editing(box: Box, request: Mapping[str, Any], seconds: float, *, output: int) -> str:
-    """Run a request to the files in the sandbox; raise Permanent with the reason where it fails."""
+        Returns a line for the model about files for which that cannot be done, or an empty text.
+        """
+        folder = self._folders.get(box)
+        if folder is None or not (box.changed or box.gone):
+            return ""
+        changed, gone = sorted(box.changed.items()), sorted(box.gone)
+        box.changed.clear()
+        box.gone.clear()
+        refused: dict[str, str] = {}
+        for paths in folder.batches(changed, refused):
+            request = {"action": "pack", "paths": paths, "most": MAX_BATCH_BYTES}
+            text, _ = await edited(box, request, 60.0, output=2 * MAX_BATCH_BYTES)
+            refused |= await asyncio.to_thread(folder.write, text)
+        refused |= await asyncio.to_thread(folder.remove, gone)
+        named = [f"{path} ({why})" for path, why in sorted(refused.items())[:8]]
+        more = [f"{len(refused) - len(named)} more"] if len(refused) > len(named) else []
+        return f"[not written to the user's folder: {', '.join(named + more)}]" if named else ""
+
+
+async def edited(
+    box: Box, request: Mapping[str, Any], seconds: float, *, output: int
+) -> tuple[str, dict[str, Any]]:
+    """Run a request to the files in the sandbox; return the answer, and what became of the program.
+
+    Raises Permanent with the reason where it fails.
+    """
     argv = [box.bounds.python, "-I", f"{PROGRAMS}/editing.py"]
     told = await box.run(argv, seconds, given=json.dumps(request), output=output)
     kind, _, text = str(told["stdout"]).partition("\n")
     if kind == "text":
-        return text
+        return text, told
     if kind == "refused":
         raise Permanent(text)
     if told["reason"] == "timeout":
@@ -154,7 +194,7 @@ async def pictures(
             continue
         request = {"action": "fetch", "path": path, "most": MAX_PICTURE_BYTES}
         try:
-            text = await editing(box, request, 20.0, output=2 * MAX_PICTURE_BYTES)
+            text, _ = await edited(box, request, 20.0, output=2 * MAX_PICTURE_BYTES)
             data = base64.b64decode(text)
             if data.startswith(_PICTURES[suffix]):
                 made.append(await asyncio.to_thread(services.artifacts.put, data, suffix))
@@ -168,7 +208,7 @@ async def pictures(
 def files_line(told: Mapping[str, Any], made: Sequence[Artifact]) -> str:
     """Return a line about the files that a call wrote; empty if there are none."""
     named = [f"{path} ({size} bytes)" for path, size in told["changed"][:12]]
-    more = len(told["changed"]) - len(named) + told["more_changed"]
+    more = len(told["changed"]) - len(named)
     if more:
         named.append(f"{more} more")
     line = f"[files written: {', '.join(named)}]" if named else ""

@@ -33,10 +33,11 @@ class Shell:
         box = await self._sandboxes.box()
         told = await box.run(["/bin/sh", "-c", _BASH, "sh", command], self._seconds)
         made = await pictures(box, self._services, told["changed"])
+        kept = await self._sandboxes.settled(box)
         parts = [_head(told, self._seconds), told["stdout"].rstrip("\n")]
         if told["stderr"].strip():
             parts.append(_ERRORS + told["stderr"].strip())
-        parts.append(files_line(told, made))
+        parts += [files_line(told, made), kept]
         return Output("\n".join(filter(None, parts)), tuple(made))
 
 
@@ -89,12 +90,11 @@ def make(settings: Settings, services: Services) -> Tool:
     """Return the tool, for `Toolset`; raises SetupError where no sandbox is safe here."""
     shell = Shell(Sandboxes.of(services, settings, "shell"), settings, services)
     command: dict[str, Any] = {"type": "string", "description": "one or more lines for a shell"}
-    folder = "a copy of the user's folder" if settings.folder is not None else "an empty folder"
     return Tool(
         name="shell",
         description=(
-            f"Run a shell command; returns its exit code and its output. It begins in {folder},"
-            " which is kept between calls. No network. Processes end with the call."
+            "Run a shell command; returns its exit code and its output. It begins in the working"
+            " folder, which is kept between calls. No network. Processes end with the call."
         ),
         parameters={
             "type": "object",

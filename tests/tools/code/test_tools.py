@@ -1,6 +1,8 @@
 """The tools `python`, `shell` and `files`, as a model calls them."""
 
+import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 
 from caesura.tools.code.sandbox import SandboxSettings
 from caesura.tools.code.shell import Outcome, outcome_in, result_of
+from caesura.tools.code.writing_back import Folder
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.services import SetupError
 
@@ -210,6 +213,59 @@ async def test_the_three_share_their_settings(tools: Any, folder: Path) -> None:
     (folder / "big").write_bytes(b"x" * 2_000_000)
     told = await call("python", code="1")
     assert told.content == "error: the sandbox cannot be made: the folder does not fit into disk_mb"
+
+
+async def test_changes_are_written_back_where_that_is_set(tools: Any, folder: Path) -> None:
+    settings = {"folder": str(folder), "write_back": True}
+    call = await tools(shell=settings, files={}, python={})
+    await call("files", action="edit", path="src/a.py", old="one", new="eins")
+    assert (folder / "src/a.py").read_text().startswith("eins = 1\n")
+    await call(
+        "python", code="import os; os.makedirs('new/deep'); open('new/deep/b', 'w').write('b')"
+    )
+    assert (folder / "new/deep/b").read_text() == "b"
+    told = await call("shell", command="mv src source; rm notes.md; chmod 4777 run.sh; mkdir .git")
+    assert told.content.startswith("exit code 0\n[files written: run.sh (19 bytes), source/a.py")
+    assert not (folder / "notes.md").exists()
+    assert not (folder / "src/a.py").exists()
+    assert (folder / "source/a.py").read_text().startswith("eins")
+    assert (folder / "run.sh").stat().st_mode & 0o7777 == 0o755
+    assert (folder / ".env").read_text() == "KEY=secret\n"
+    hidden = "echo x > .git/hooks; echo x > .env; chmod 000 source; ln -s /etc/passwd link"
+    told = await call("shell", command=hidden)
+    assert "not written to the user's folder: .env (its name is skipped), link (it is a link)" in (
+        told.content
+    )
+    assert not (folder / ".git").exists()
+    assert (folder / "source/a.py").exists()
+
+
+async def test_nothing_is_written_back_through_a_link_or_over_changes(
+    tools: Any, folder: Path, tmp_path: Path
+) -> None:
+    call = await tools(shell={"folder": str(folder), "write_back": True})
+    assert (await call("shell", command="true")).content == "exit code 0"
+    (folder / "src" / "a.py").write_text("changed by its user")
+    (folder / "later").symlink_to(tmp_path)
+    (folder / "beside.txt").symlink_to(tmp_path / "beside.txt")
+    script = "echo x > src/a.py; mkdir later; echo x > later/beside.txt; echo x > beside.txt"
+    told = await call("shell", command=script)
+    assert (tmp_path / "beside.txt").read_text() == "beside"
+    assert (folder / "src" / "a.py").read_text() == "changed by its user"
+    for name in ("beside.txt", "src/a.py"):
+        assert f"{name} (somebody else changed it)" in told.content
+    assert "later/beside.txt (a link or a file stands in its way)" in told.content
+
+
+@pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../../x", "a//b", ".", ""])
+def test_a_path_out_of_the_folder_is_refused(tmp_path: Path, path: str) -> None:
+    place = tmp_path / "inner"
+    place.mkdir()
+    line = json.dumps({"path": path, "mode": 0o644, "data": "eA==", "link": False})
+    folder = Folder(str(place), (), time.time_ns())
+    assert folder.write(line) == {path: "it is not in the folder"}
+    assert folder.remove([path]) == {path: "it is not in the folder"}
+    assert list(tmp_path.rglob("*")) == [place]
 
 
 async def test_sandboxes_are_bounded(tools: Any) -> None:
