@@ -4,10 +4,11 @@ It is the log of the engine's session and of the calls. So a session goes on fro
 engine reads again what the last run was sent and sampled, and computes nothing.
 """
 
+import asyncio
 import logging
 import uuid
-from collections.abc import Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any
@@ -55,6 +56,7 @@ class Keeper:
         self.turns: Sequence[LoggedTurn] = ()
         """What the engine's next session replays."""
         self._journal: RunJournal | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._is_frozen = False
         self._name = uuid.uuid4().hex[:12]
 
@@ -124,6 +126,25 @@ class Keeper:
 
     def begin(self, turn: LoggedTurn) -> None:
         """Keep a turn; of one that replaces the context, what differs from it."""
+        self._here(self._begin, turn)
+
+    def sampled(self, tokens: Sequence[int]) -> None:
+        """Keep tokens of the last turn."""
+        self._here(self._sampled, list(tokens))
+
+    def end(self, outcome: TurnOutcome) -> None:
+        """Keep the end of the last turn."""
+        self._here(self.add, "outcome", outcome)
+
+    def _here(self, keep: Callable[..., None], *values: Any) -> None:
+        """Keep something on the session's event loop; the engine may be on another one."""
+        if self._loop is None or self._loop is _running():
+            keep(*values)
+        else:
+            with suppress(RuntimeError):  # the loop has ended, and the session with it
+                self._loop.call_soon_threadsafe(keep, *values)
+
+    def _begin(self, turn: LoggedTurn) -> None:
         kept = None
         if turn.has_media:
             turn = replace(turn, appended=[])
@@ -133,26 +154,29 @@ class Keeper:
             turn = replace(turn, appended=list(turn.appended[kept:]))
         self.add("turn", SavedTurn(replace(turn, sampled=[]), kept))
 
-    def sampled(self, tokens: Sequence[int]) -> None:
-        """Keep tokens of the last turn."""
+    def _sampled(self, tokens: Sequence[int]) -> None:
         if not self._is_frozen:
             self.record.take("tokens", tokens)
             if self._journal is not None:
                 self._journal.sampled(tokens)
 
-    def end(self, outcome: TurnOutcome) -> None:
-        """Keep the end of the last turn."""
-        self.add("outcome", outcome)
-
     def replaying(self, run: SavedRun) -> "Keeper":
         """Let the engine's next session replay a run; return the log for it."""
         self.key, self.turns = run.key, self.record.turns_of(run)
+        self._loop = _running()
         return self
 
     def fresh(self) -> "Keeper":
         """Return the log for a session of the engine that replays nothing."""
-        self.turns = ()
+        self.turns, self._loop = (), _running()
         return self
+
+
+def _running() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 class _Told:

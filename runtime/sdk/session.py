@@ -263,9 +263,10 @@ class Session(AsyncClosing, Generic[T]):
         from their tokens. A run under way stays in the session's store, and goes on later.
         """
         self._closed = True
-        if self._busy and self._memory.is_kept:
-            self._memory.keeper.freeze()
         try:
+            if self._busy and self._memory.is_kept:
+                self._memory.keeper.freeze()
+                await self._dispatcher.break_off(EngineFailed("the session was closed"))
             await self._dispatcher.aclose()
             await self._remember()
         finally:
