@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -93,6 +93,72 @@ def serve(
     from caesura.runtime.server.listen import loop_factory
 
     run(serve_model(options), loop_factory())
+
+
+@dataclass(frozen=True, slots=True)
+class EvalOptions:
+    """How often cases are answered, and where the results go."""
+
+    samples: Annotated[int, typer.Option("--samples", "-n", min=1, help="Answers per case.")] = 1
+    concurrency: Annotated[int, typer.Option(min=1, help="Answers at the same time.")] = 8
+    case: Annotated[
+        list[str] | None, typer.Option("--case", metavar="NAME", help="Only this case; repeatable.")
+    ] = None
+    judge: Annotated[
+        str | None,
+        typer.Option("--judge", metavar="MODEL", help="The model, or the server, of judges."),
+    ] = None
+    pass_rate: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="A case fails if fewer of its samples pass."),
+    ] = 1.0
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Write the results as JSON."),
+    ] = None
+    junit: Annotated[
+        Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML.")
+    ] = None
+    compare: Annotated[
+        Path | None,
+        typer.Option(
+            "--compare", metavar="FILE", help="Earlier results, with which these are compared."
+        ),
+    ] = None
+
+
+@filled
+def evaluate(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Cases: .yaml, .json or .jsonl.")],
+    agent: Annotated[
+        str,
+        typer.Option(
+            "--agent", "-a", metavar="MODULE:AGENT", help="An Agent, or a function of a prompt."
+        ),
+    ],
+    options: EvalOptions,
+    verbose: Verbose = False,
+) -> None:
+    """Evaluate an agent; the exit code is 1 if a case fails."""
+    set_log_level(verbose)
+    from caesura.runtime.evals.command import Wanted
+    from caesura.runtime.evals.command import run as run_evaluation
+
+    wanted = Wanted(
+        file,
+        agent,
+        options.samples,
+        options.concurrency,
+        options.case or (),
+        options.judge,
+        options.pass_rate,
+        options.out,
+        options.junit,
+        options.compare,
+    )
+    with mistakes_told(), asyncio.Runner() as runner:
+        if runner.run(run_evaluation(wanted)):
+            raise typer.Exit(1)
 
 
 def calibrate(

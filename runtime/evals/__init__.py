@@ -1,0 +1,1 @@
+"""Evaluations: cases, checks of answers, and what came of them."""
