@@ -40,8 +40,17 @@ class Builtin:
     module: str
     about: str
     needs_settings: bool = False
+    shares: tuple[Sequence[str], Sequence[str]] = ((), ())
+    """Tools of which it has settings as well, and the keys of these."""
 
 
+_SANDBOX = (
+    ("python", "shell", "files"),
+    (
+        *("folder", "write_back", "skip", "memory_mb", "disk_mb", "processes"),
+        *("interpreter", "sandboxes"),
+    ),
+)
 BUILTINS = {
     each.name: each
     for each in (
@@ -69,9 +78,9 @@ BUILTINS = {
             needs_settings=True,
         ),
         Builtin("ask_user", "caesura.tools.people", "questions to a person"),
-        Builtin("python", "caesura.tools.code.python", "Python in a sandbox", needs_settings=True),
-        Builtin("shell", "caesura.tools.code.shell", "commands in a sandbox", needs_settings=True),
-        Builtin("files", "caesura.tools.code.files", "files in a sandbox", needs_settings=True),
+        Builtin("python", "caesura.tools.code.python", "Python in a sandbox", True, _SANDBOX),
+        Builtin("shell", "caesura.tools.code.shell", "commands in a sandbox", True, _SANDBOX),
+        Builtin("files", "caesura.tools.code.files", "files in a sandbox", True, _SANDBOX),
     )
 }
 _OF_THE_TOOL = ("timeout_seconds", "retries", "concurrency", "max_result_tokens", "breaker")
@@ -251,9 +260,21 @@ class Toolset(AsyncClosing):
             kind, make = module.Settings, module.make
         except (ImportError, AttributeError) as error:
             raise SetupError(f"the tool {name!r} cannot be loaded: {error}") from None
-        settings = _settings(name, kind, self._settings.get(name, {}), self._origin)
+        given = self._of_others(name) | self._settings.get(name, {})
+        settings = _settings(name, kind, given, self._origin)
         self.settings[name] = settings
         return _adjusted(make(settings, self.services), settings)
+
+    def _of_others(self, name: str) -> dict[str, Any]:
+        """Return settings that the tables of other tools give to a tool as well."""
+        names, keys = BUILTINS[name].shares
+        found: dict[str, Any] = {}
+        for other in names:
+            if other != name and other in self._settings:
+                kind = importlib.import_module(BUILTINS[other].module).Settings
+                said = _settings(other, kind, self._settings[other], self._origin)
+                found |= {key: getattr(said, key) for key in said.model_fields_set & set(keys)}
+        return found
 
     def _function(self, name: str) -> Tool:
         settings = _settings(name, FunctionSettings, self._settings[name], self._origin)

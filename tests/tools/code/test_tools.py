@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.code.sandbox import SandboxSettings
 from caesura.tools.code.shell import Outcome, outcome_in, result_of
 from caesura.tools.code.writing_back import Folder
 from caesura.tools.config.caesura_toml import Config
-from caesura.tools.services import SetupError
+from caesura.tools.config.toolset import BUILTINS, Toolset
+from caesura.tools.services import Services, SetupError, ToolSettings
 
 
 @pytest.fixture
@@ -266,6 +268,26 @@ def test_a_path_out_of_the_folder_is_refused(tmp_path: Path, path: str) -> None:
     assert folder.write(line) == {path: "it is not in the folder"}
     assert folder.remove([path]) == {path: "it is not in the folder"}
     assert list(tmp_path.rglob("*")) == [place]
+
+
+async def test_a_tool_alone_has_the_settings_of_the_others(tmp_path: Path, folder: Path) -> None:
+    services = Services(ArtifactStore(tmp_path / "artifacts"), tmp_path)
+    tables = {"shell": {"folder": "project", "seconds": 5.0}, "python": {"disk_mb": 7}}
+    toolset = Toolset(services, tables, enabled=["files"], origin=tmp_path / "caesura.toml")
+    async with toolset:
+        settings = toolset.settings["files"]
+        assert isinstance(settings, SandboxSettings)
+        assert (settings.folder, settings.disk_mb, settings.seconds) == (folder, 7, 20.0)
+    wrong = Toolset(services, {"shell": {"disk_mb": "x"}}, enabled=["files"])
+    with pytest.raises(SetupError, match=r"\[tools.shell\]: disk_mb"):
+        wrong.make("files")
+
+
+def test_the_tables_share_what_the_sandbox_shares() -> None:
+    shared = set(SandboxSettings.model_fields) - set(ToolSettings.model_fields) - {"seconds"}
+    for name in ("python", "shell", "files"):
+        assert BUILTINS[name].shares == (("python", "shell", "files"), BUILTINS["python"].shares[1])
+    assert set(BUILTINS["python"].shares[1]) == shared
 
 
 async def test_sandboxes_are_bounded(tools: Any) -> None:
