@@ -185,12 +185,15 @@ class Box:
     _is_closed: bool = False
 
     @classmethod
-    async def start(cls, bounds: Bounds) -> Self:
-        """Start a sandbox; raise BoxFailed where that is not possible."""
+    async def start(cls, bounds: Bounds, first: Sequence[str] = ()) -> Self:
+        """Start a sandbox; raise BoxFailed where that is not possible.
+
+        first: the command of its first process; by default this Python runs it.
+        """
         if platform.system() != "Linux":
             raise BoxFailed("sandboxes need Linux")
         process = await asyncio.create_subprocess_exec(
-            *command(),
+            *(first or command()),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
