@@ -337,12 +337,14 @@ class RemoteSession:
         A response that an earlier process began is read from its begin.
         """
         reader = ResponseReader(heard, logged.response)
+        messages = self._messages if self._previous is None else messages
         try:
             async for event in self._continued(messages, self._previous, sampling, reader):
                 yield event
         except Refused as refused:
             if logged.response is not None and heard.is_empty:
                 if logged.calls:
+                    self._previous = None  # which lacks this turn
                     async for event in logged.replayed(self._taken):
                         yield event
                     return

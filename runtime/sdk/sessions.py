@@ -133,7 +133,9 @@ class Sessions(AsyncClosing):
     async def _writer(self) -> _Shared:
         loop = asyncio.get_running_loop()
         for other in [each for each in self._shared if each.is_closed()]:
-            self._shared.pop(other, None)
+            # Its sessions were never closed, and nobody can use them any more.
+            left = self._shared.pop(other)
+            await asyncio.to_thread(self._store.leave, left.writer.owner)
         shared = self._shared.get(loop)
         if shared is None:
             shared = self._shared[loop] = _Shared(JournalWriter(self._store, bounds=None))
@@ -209,12 +211,20 @@ def checked_id(session_id: object) -> str:
     )
 
 
+_NAMED: dict[str, Sessions] = {}
+"""The stores that were given by their names."""
+
+
 def store_of(given: object) -> Sessions | None:
     """Return the store that was given, or named. Raises `UsageError`."""
     if given is None or isinstance(given, Sessions):
         return given
     if isinstance(given, str | Path):
-        return Sessions(given)
+        name = str(given)
+        name = name if "://" in name or not name else str(Path(name).absolute())
+        if name not in _NAMED:
+            _NAMED[name] = Sessions(name)
+        return _NAMED[name]
     raise UsageError(
         f"the store of a session is Sessions(...), a file or an address, got {given!r}"
     )

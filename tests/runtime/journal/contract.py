@@ -149,6 +149,31 @@ class JournalContract:
         assert store.sweep(Bounds(max_age_seconds=3600.0)) == []
         assert store.sweep(Bounds(max_age_seconds=-1.0)) == ["r"]
 
+    def test_a_run_that_is_released_can_be_claimed(self, opened: Opened) -> None:
+        here, there = opened(), opened()
+        here.renew("a")
+        there.renew("b")
+        here.append("a", [*entries("r", 0), *entries("s", 0)])
+        there.release("b", "r")  # it is not b's
+        assert not there.claim("r", "b")
+        here.release("a", "r")
+        assert there.claim("r", "b") and not there.claim("s", "b")
+        assert here.append("a", entries("r", 1)) == {"r"}
+        assert there.append("b", entries("r", 1)) == frozenset()
+
+    def test_runs_are_listed_the_last_written_first(self, store: JournalStore) -> None:
+        assert store.runs() == []
+        store.renew("a")
+        store.append("a", [*entries("r", 0), *entries("s", 0)])
+        store.append("a", entries("r", 1))
+        store.release("a", "s")
+        listed = {each.id: each for each in store.runs()}
+        assert set(listed) == {"r", "s"}
+        assert listed["r"].is_held and not listed["s"].is_held
+        assert all(each.began <= each.written for each in listed.values())
+        written = [each.written for each in store.runs()]
+        assert written == sorted(written, reverse=True)
+
     def test_a_store_opens_again_after_it_was_closed(self, store: JournalStore) -> None:
         store.append("a", entries("r", 0))
         store.close()

@@ -9,9 +9,13 @@ import pytest
 from pydantic import BaseModel
 
 from caesura import Agent, ScriptedEngine, Sessions, UsageError, tool
+from caesura.runtime.events import Usage
 from caesura.runtime.journal.store import JournalUnavailable, SqliteJournal
 from caesura.runtime.run.fold import CANCELLED
+from caesura.runtime.sdk.keeper import Keeper
+from caesura.runtime.sdk.record import End, Rewound, SessionRecord
 from caesura.runtime.testing import Item, call, calls, inline, malformed, say
+from caesura.scheduler.session_log import LoggedTurn, TurnOutcome
 
 
 @tool
@@ -179,6 +183,75 @@ async def test_one_session_is_open_once(store: Sessions, tmp_path: Path) -> None
     async with agent.session(id="u", store=again) as session:
         assert len(session.messages) == 2
     assert {(each.id, each.in_use) for each in await store.list()} == {("u", False), ("v", False)}
+
+
+def test_a_session_that_an_ended_event_loop_left_open_goes_on_in_the_next(tmp_path: Path) -> None:
+    agent = Agent(ScriptedEngine([say("A."), say("B.")]))
+
+    async def leave() -> None:
+        session = agent.session(id="u", store=tmp_path / "s")
+        await session.run("Hi.")
+
+    async def go_on() -> int:
+        async with agent.session(id="u", store=tmp_path / "s") as session:
+            return len((await session.run("Hi again.")).messages)
+
+    asyncio.run(leave())
+    assert asyncio.run(go_on()) == 4
+
+
+async def test_pictures_are_rendered_again_and_what_comes_before_them_is_not() -> None:
+    keeper = Keeper(SessionRecord())
+    for number, has_media in enumerate((False, True)):
+        keeper.told([{"role": "user", "content": "Hi."}] * (2 * number + 1))
+        keeper.begin_run("m", begins=2 * number, fed=2 * number)
+        keeper.begin(LoggedTurn([1, 2, 3], has_media=has_media))
+        if not has_media:
+            keeper.sampled([4])
+        keeper.told([{"role": "user", "content": "Hi."}] * (2 * number + 2))
+        keeper.end_run(End(2 * number + 2, False, Usage()))
+    record = keeper.record.copy()
+    assert record.last_whole("m") is None
+    record.take("rewound", Rewound(2, 1))
+    whole = record.last_whole("m")
+    assert whole is not None and record.last_whole("another") is None
+    assert [turn.sampled for turn in record.turns_of(whole)] == [[4]]
+
+
+async def test_a_turn_that_rewrites_the_context_is_kept_by_what_differs() -> None:
+    keeper = Keeper(SessionRecord())
+    keeper.told([{"role": "user", "content": "Hi."}])
+    keeper.begin_run("m", begins=0, fed=0)
+    keeper.begin(LoggedTurn([1, 2, 3], replaces=True))
+    keeper.sampled([4, 5])
+    keeper.begin(LoggedTurn([1, 2, 3, 4, 9, 9], replaces=True))
+    keeper.sampled([7])
+    saved = keeper.record.runs[0].turns[1]
+    assert (saved.kept, list(saved.turn.appended)) == (4, [9, 9])
+    assert keeper.record.context() == [1, 2, 3, 4, 9, 9, 7]
+    again = keeper.record.copy()
+    assert [list(turn.appended) for turn in again.turns_of(again.runs[0])] == [
+        [1, 2, 3],
+        [1, 2, 3, 4, 9, 9],
+    ]
+
+
+async def test_the_log_of_an_engine_on_another_event_loop_is_kept_in_order() -> None:
+    keeper = Keeper(SessionRecord())
+    keeper.told([{"role": "user", "content": "Hi."}])
+    keeper.begin_run("m", begins=0, fed=0)
+    log = keeper.fresh()
+
+    async def decode() -> None:
+        log.begin(LoggedTurn([1], replaces=True))
+        for token in range(100):
+            log.sampled([token])
+        log.end(TurnOutcome("stop"))
+
+    await asyncio.to_thread(asyncio.run, decode())
+    await asyncio.sleep(0)
+    (saved,) = keeper.record.runs[0].turns
+    assert saved.turn.sampled == [*range(100)] and saved.turn.outcome == TurnOutcome("stop")
 
 
 async def test_sessions_are_listed_and_deleted(store: Sessions) -> None:
