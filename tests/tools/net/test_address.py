@@ -1,5 +1,6 @@
 """No form of a private address is reached, and the server on this machine never hears of it."""
 
+import asyncio
 import socket
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
@@ -178,7 +179,7 @@ async def test_a_name_that_changes_its_mind(monkeypatch, site) -> None:
     site.says("/", b"first", Connection="close")
     assert (await client.file(Outgoing(site.url(host="evil.example")))).data == b"first"
     # The name is resolved again once its entry has run out.
-    client._session.connector.clear_dns_cache()
+    client._sessions[asyncio.get_running_loop()].connector.clear_dns_cache()
     with pytest.raises(HttpRefused, match="has no public address"):
         await client.file(Outgoing(site.url(host="evil.example")))
     await client.aclose()

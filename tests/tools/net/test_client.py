@@ -12,6 +12,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
+from caesura.tools.loops import on_loop
 from caesura.tools.net import (
     MAX_DEPTH,
     MAX_RETRY_AFTER_SECONDS,
@@ -23,6 +24,7 @@ from caesura.tools.net import (
     media_type_of,
     retry_after,
 )
+from tests.kit.loops import another_loop
 
 JSON = {"Content_Type": "application/json; charset=utf-8"}
 
@@ -276,3 +278,12 @@ def test_it_goes_on_in_a_second_event_loop_when_the_first_has_ended() -> None:
 
     assert [asyncio.run(ask()) for _ in range(3)] == [1, 1, 1]
     asyncio.run(client.aclose())
+
+
+async def test_each_event_loop_has_connections_of_its_own(client, site) -> None:
+    request = Outgoing(site.says("/api", b"{}", **JSON))
+    with another_loop() as there:
+        for loop in (there, asyncio.get_running_loop(), there):
+            assert await on_loop(loop, lambda: client.json(request)) == {}
+        await client.aclose()
+    assert await client.json(request) == {}
