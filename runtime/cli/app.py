@@ -17,7 +17,7 @@ COMMANDS = {
         "commands:serve",
         "Serve an OpenAI-style endpoint whose tools run inside the request.",
     ),
-    "eval": ("commands:evaluate", "Evaluate an agent: cases, checks, and a table of pass rates."),
+    "eval": ("commands:evaluate", "Evaluate an agent; the exit code is 1 if a case fails."),
     "calibrate": (
         "commands:calibrate",
         "Measure the cost of steps on this machine, and the link to host memory.",

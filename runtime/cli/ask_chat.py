@@ -52,8 +52,8 @@ class Asked:
 
 
 @asynccontextmanager
-async def _opened(
-    asked: Asked, command: str, trace: Path | None, title: str | None
+async def opened(
+    asked: Asked, command: str, trace: Path | None = None, title: str | None = None
 ) -> AsyncIterator[tuple[Agent[str], Engine]]:
     """Start an engine and tools; yield who answers."""
     read, traces = Config.load(asked.source.config), Traces.into(trace, title)
@@ -78,12 +78,19 @@ async def _opened(
         yield agent, engine
 
 
+@asynccontextmanager
+async def evaluated(source: ModelOptions, agent: str) -> AsyncIterator[Agent[str]]:
+    """Start an engine and tools; yield an agent of the configuration, for an evaluation."""
+    async with opened(Asked(source, agent=agent), "caesura eval") as (made, _):
+        yield made
+
+
 async def ask_once(
     question: str, asked: Asked, trace: Path | None = None, title: str | None = None
 ) -> None:
     """Ask one question, and print the run's events."""
     async with (
-        _opened(asked, "caesura ask", trace, title) as (agent, _),
+        opened(asked, "caesura ask", trace, title) as (agent, _),
         agent.session() as session,
     ):
         await _say(session, question)
@@ -91,7 +98,7 @@ async def ask_once(
 
 async def converse(asked: Asked, trace: Path | None = None, title: str | None = None) -> None:
     """Answer questions from the terminal until the end of its input."""
-    async with _opened(asked, "caesura chat", trace, title) as (agent, engine):
+    async with opened(asked, "caesura chat", trace, title) as (agent, engine):
         names = ", ".join(tool.name for tool in agent.tools) or "none"
         who = engine.model if agent.name is None else f"{agent.name} on {engine.model}"
         console.print(f"{who}, tools: {names}. Ctrl-D ends.", style="dim", highlight=False)

@@ -133,20 +133,25 @@ def evaluate(
     agent: Annotated[
         str,
         typer.Option(
-            "--agent", "-a", metavar="MODULE:AGENT", help="An Agent, or a function of a prompt."
+            "--agent",
+            "-a",
+            metavar="NAME",
+            help="An agent of the configuration; or an Agent, or a function of a prompt, as"
+            " module:attribute. The options of the model are for the first.",
         ),
     ],
     options: EvalOptions,
+    source: ModelOptions,
     verbose: Verbose = False,
 ) -> None:
     """Evaluate an agent; the exit code is 1 if a case fails."""
     set_log_level(verbose)
-    from caesura.runtime.evals.command import Wanted
+    from caesura.runtime.cli.ask_chat import evaluated
+    from caesura.runtime.evals.command import Wanted, named
     from caesura.runtime.evals.command import run as run_evaluation
 
     wanted = Wanted(
         file,
-        agent,
         options.samples,
         options.concurrency,
         options.case or (),
@@ -157,7 +162,8 @@ def evaluate(
         options.compare,
     )
     with mistakes_told(), asyncio.Runner() as runner:
-        if runner.run(run_evaluation(wanted)):
+        subject = named(agent) if ":" in agent else evaluated(source, agent)
+        if runner.run(run_evaluation(wanted, subject)):
             raise typer.Exit(1)
 
 

@@ -144,7 +144,8 @@ async def serve_model(options: ServeOptions) -> None:
         if not options.paused.no_calibrate:
             await ensure_calibrated(engine)
         _say(tools_line(toolset.registry))
-        _say(agents_line(config.agents))
+        if config.agents:
+            _say(agents_line(config.agents))
         # Recording starts here, so that it holds nothing of a calibration.
         about = (_title(engine), "serve", options.paused.about)
         async with recorded(engine, options.traces, config, *about) as recorder:
@@ -256,7 +257,7 @@ def tools_line(tools: Registry) -> str:
 
 def agents_line(names: Collection[str]) -> str:
     """Return a line with the agents that clients may name as their model."""
-    return escape(f"agents, for requests that name them as model: {', '.join(names) or 'none'}")
+    return escape(f"agents, for requests that name them as model: {', '.join(names)}")
 
 
 async def ensure_calibrated(engine: Engine) -> None:

@@ -1,8 +1,8 @@
 """The implementation of `caesura eval`."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from caesura.runtime.errors import UsageError
 from caesura.runtime.evals.case import Case
 from caesura.runtime.evals.checks import Judge
 from caesura.runtime.evals.comparison import compare
-from caesura.runtime.evals.evaluation import Evaluation
+from caesura.runtime.evals.evaluation import Evaluation, Subject
 from caesura.runtime.evals.files import cases
 from caesura.runtime.evals.report import Report, Sample
 from caesura.runtime.sdk.agent import Agent
@@ -26,7 +26,6 @@ class Wanted:
     """What the command was asked for."""
 
     file: Path
-    agent: str
     samples: int = 1
     concurrency: int = 8
     names: Sequence[str] = ()
@@ -37,20 +36,44 @@ class Wanted:
     compare: Path | None = None
 
 
-async def run(wanted: Wanted) -> int:
+@asynccontextmanager
+async def named(reference: str) -> AsyncIterator[Subject]:
+    """Yield the agent or the function that `module:attribute` names; at the end, close an agent.
+
+    Raises `UsageError` for anything else, and SetupError where it cannot be imported.
+    """
+    subject = imported(reference, None)
+    if not callable(subject) and not isinstance(subject, Agent):
+        raise UsageError(
+            f"--agent {reference} is no agent and no function of a prompt, got {subject!r}"
+        )
+    try:
+        yield subject
+    finally:
+        if isinstance(subject, Agent):
+            await subject.aclose()
+
+
+async def run(wanted: Wanted, subject: AbstractAsyncContextManager[Subject]) -> int:
     """Evaluate, print the table and write the files; return how many cases failed.
 
     An interruption prints and writes what is done, and is raised again. Raises `UsageError` and
     SetupError, before any answer is made, for what is wrong.
     """
     before = None if wanted.compare is None else Report.load(wanted.compare)
-    subject = imported(wanted.agent, None)
-    if not callable(subject) and not isinstance(subject, Agent):
-        raise UsageError(
-            f"--agent {wanted.agent} is no agent and no function of a prompt, got {subject!r}"
-        )
     judge = None if wanted.judge is None else Judge("", wanted.judge)
     chosen = _chosen(cases(wanted.file, judge), wanted)
+    async with subject as found:
+        return await _evaluated(found, chosen, wanted, before, judge)
+
+
+async def _evaluated(
+    subject: Subject,
+    chosen: Sequence[Case],
+    wanted: Wanted,
+    before: Report | None,
+    judge: Judge | None,
+) -> int:
     with _progress(len(chosen) * wanted.samples) as told:
         evaluation = Evaluation(
             subject, chosen, samples=wanted.samples, concurrency=wanted.concurrency, told=told
@@ -59,8 +82,6 @@ async def run(wanted: Wanted) -> int:
             await evaluation.run()
         finally:
             _tell(evaluation.report, wanted, before)
-            if isinstance(subject, Agent):
-                await subject.aclose()
             if judge is not None:
                 await judge.aclose()
     return len(evaluation.report.failed(wanted.least))

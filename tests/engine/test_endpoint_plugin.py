@@ -22,7 +22,7 @@ NAMES = ("tiny", "small")
 async def address(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
     folder: Path = tmp_path_factory.mktemp("plugin")
     config = folder / "caesura.toml"
-    config.write_text(f'[data]\ndirectory = "{folder}"\n')
+    config.write_text(f'[data]\ndirectory = "{folder}"\n[agents.counter]\ntools = ["calculator"]\n')
     keys = folder / "keys"
     keys.write_text(f"{KEY} role=admin\n{CLIENT}\n")
     environment = {
@@ -51,6 +51,15 @@ async def http(address: str) -> AsyncIterator[aiohttp.ClientSession]:
 async def ask(client: AsyncOpenAI, **fields: Any) -> Any:
     options: dict[str, Any] = {"model": "tiny", "messages": QUESTION, "temperature": 0}
     return await client.chat.completions.create(**options | fields)
+
+
+async def test_agents_run_and_are_listed(client: AsyncOpenAI) -> None:
+    answer = await ask(client, model="counter")
+    assert "816" in answer.choices[0].message.content
+    assert answer.model == "counter"
+    names = [model.id async for model in client.models.list()]
+    assert names == [*NAMES, "counter"]
+    assert (await client.models.retrieve("counter")).owned_by == "caesura"
 
 
 async def test_server_tools_run(client: AsyncOpenAI) -> None:

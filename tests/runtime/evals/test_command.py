@@ -3,15 +3,19 @@
 import asyncio
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from caesura import ScriptedEngine
 from caesura.evals import Report
+from caesura.runtime.cli import ask_chat
 from caesura.runtime.cli.app import app
-from caesura.runtime.evals.command import Wanted, run
+from caesura.runtime.evals.command import Wanted, named, run
+from caesura.runtime.testing import call, say
 
 MODULE = '''
 import asyncio
@@ -115,7 +119,8 @@ def test_earlier_results_are_compared(shop: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("agent", "code", "said"),
     [
-        ("{}", 2, 'names nothing in Python: write "module:attribute"'),
+        ("{}", 2, "there is no agent '{}' in [agents]; there are: none"),
+        ("{}.py:", 2, 'names nothing in Python: write "module:attribute"'),
         ("{}:klerk", 2, "has no 'klerk': did you mean 'clerk'?"),
         ("no_{}:clerk", 2, "there is no module"),
         ("{}:number", 1, "is no agent and no function of a prompt, got 3"),
@@ -124,13 +129,29 @@ def test_earlier_results_are_compared(shop: str, tmp_path: Path) -> None:
 def test_a_wrong_agent_is_told(shop: str, agent: str, code: int, said: str) -> None:
     found, told = invoke("--agent", agent.format(shop))
     assert found == code
-    assert said in told and "Traceback" not in told
+    assert said.format(shop) in told and "Traceback" not in told
+
+
+def test_an_agent_of_the_configuration_is_evaluated(
+    shop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @asynccontextmanager
+    async def engine_on(*_: object) -> AsyncIterator[ScriptedEngine]:
+        yield ScriptedEngine([call("calculator", expression="20+4"), say("24 euros")])
+
+    monkeypatch.setattr(ask_chat, "engine_on", engine_on)
+    config = tmp_path / "caesura.toml"
+    config.write_text('[agents.clerk]\ninstructions = "Count."\ntools = ["calculator"]\n')
+    (tmp_path / "cases.yaml").write_text('[{prompt: "A lamp?", checks: [contains: "24"]}]')
+    code, told = invoke("--agent", "clerk", "--config", "caesura.toml")
+    assert code == 0, told
+    assert "A lamp? 1/1 100%" in told
 
 
 async def test_an_interruption_keeps_what_is_done(shop: str, tmp_path: Path) -> None:
     out = tmp_path / "results.json"
-    wanted = Wanted(Path("cases.yaml"), f"{shop}:hangs", out=out, concurrency=1)
-    running = asyncio.create_task(run(wanted))
+    wanted = Wanted(Path("cases.yaml"), out=out, concurrency=1)
+    running = asyncio.create_task(run(wanted, named(f"{shop}:hangs")))
     await asyncio.sleep(0)  # it runs up to its first answers
     await sys.modules[shop].reached.wait()
     running.cancel()
