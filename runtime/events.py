@@ -28,6 +28,7 @@ __all__ = [
     "CallFinished",
     "CallMalformed",
     "CallStarted",
+    "HandedOff",
     "HookActed",
     "ModelChanged",
     "OutputRefused",
@@ -68,7 +69,7 @@ class RunEnded:
     the turn holds calls that the caller has to run. The field `calls` lists these. `text` is the
     answer's text in the run's last turn, including the text around in-line calls. An agent tells
     too what its sub-agents used: `total_usage` is `usage` and theirs, and `cost` is its price by
-    `Limits.prices`.
+    `Limits.prices`. `agent` is the name of the agent that answered.
     """
 
     reason: Literal["stop", "length", "calls"]
@@ -77,6 +78,7 @@ class RunEnded:
     calls: tuple[ToolCall, ...] = field(default=())
     total_usage: Usage = field(default_factory=Usage)
     cost: float = 0.0
+    agent: str | None = None
 
 
 T = TypeVar("T", covariant=True, default=str)
@@ -122,6 +124,21 @@ class HookActed:
     call: ToolCall | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class HandedOff:
+    """The conversation was passed on by a call; `agent` goes on with it."""
+
+    agent: str | None
+    call: ToolCall
+
+
 RunEvent = (
-    Event | ToolReported | ToolReturned | OutputWritten[Any] | OutputRefused | HookActed | RunEnded
+    Event
+    | HandedOff
+    | ToolReported
+    | ToolReturned
+    | OutputWritten[Any]
+    | OutputRefused
+    | HookActed
+    | RunEnded
 )

@@ -218,6 +218,10 @@ class SharedBudget(Protocol):
         """Return what tokens cost whose agent has no prices of its own."""
         ...
 
+    def begin_request(self) -> None:
+        """Count a turn of an agent's model that begins."""
+        ...
+
     def add(self, usage: Usage, cost: float) -> None:
         """Count what an agent has used."""
         ...

@@ -124,6 +124,7 @@ class Budget:
         self._shared = shared
         self._clock = clock
         self._turns = 0
+        self._requests = 0
         self._usage = Usage()
         self._cost = 0.0
         self._deadline = None if limits.max_seconds is None else clock() + limits.max_seconds
@@ -152,7 +153,7 @@ class Budget:
         self._check("max_tokens", "max_requests", "max_cost")
         self._seconds_left()
         self._turns += 1
-        self.add(Usage(turns=1), 0.0)
+        self.begin_request()
         if left is None:
             return sampling
         if sampling is None:
@@ -176,6 +177,7 @@ class Budget:
             turn.prompt_tokens,
             turn.completion_tokens,
             turn.cached_tokens,
+            turns=1,
             reasoning_tokens=turn.reasoning_tokens,
         )
         computed = max(0, context - turn.cached_tokens)
@@ -195,6 +197,12 @@ class Budget:
             return self._limits.prices.of(computed, cached, completion)
         return 0.0 if self._shared is None else self._shared.price(computed, cached, completion)
 
+    def begin_request(self) -> None:
+        """Count a turn of this run's model, or of a sub-agent's, that begins."""
+        self._requests += 1
+        if self._shared is not None:
+            self._shared.begin_request()
+
     def add(self, usage: Usage, cost: float) -> None:
         """Count what this run or a sub-agent has used."""
         self._usage += usage
@@ -212,7 +220,7 @@ class Budget:
         bound = getattr(self._limits, limit)
         used = {
             "max_tokens": self._usage.completion_tokens,
-            "max_requests": self._usage.turns,
+            "max_requests": self._requests,
             "max_calls": self._usage.calls,
             "max_cost": self._cost,
         }

@@ -23,6 +23,7 @@ from caesura.runtime.sdk.across import on_any_loop
 from caesura.runtime.sdk.agent_tools import AgentTools, OwnTool, listed
 from caesura.runtime.sdk.background import BACKGROUND
 from caesura.runtime.sdk.engines import ENGINES
+from caesura.runtime.sdk.handoffs import Role, handoff_tool, with_tools
 from caesura.runtime.sdk.hooks import Hooks, Prompt, checked
 from caesura.runtime.sdk.instructions import AnyInstructions, Instructions, check_deps
 from caesura.runtime.sdk.memory import Begin, begin_of
@@ -53,6 +54,8 @@ OneModel = str | os.PathLike[str] | Engine | None
 Model = OneModel | Sequence[OneModel]
 AnyTool = Union[OwnTool, "Agent[Any, Any]"]
 """An item of an agent's list of tools."""
+Handoffs = Iterable["Agent[Any, Any]"] | Callable[[], Iterable["Agent[Any, Any]"]]
+"""The agents that a conversation may be passed to, or a function that names them later."""
 
 
 _TASK = {
@@ -76,6 +79,7 @@ class AgentOptions(TypedDict, total=False):
     instructions: AnyInstructions[Any] | None
     name: str | None
     hooks: Iterable[Hooks[Any]]
+    handoffs: "Handoffs"
     sampling: Sampling
     limits: Limits | None
     on_question: Callback | None
@@ -113,6 +117,10 @@ class Agent(AsyncClosing, Generic[T, D]):
 
     `hooks` stand before and after the model's turns and the calls of tools, and may refuse, change
     or end what comes, see `Hooks`.
+
+    `handoffs` are agents that the model may pass the conversation to, by tools named
+    `transfer_to_NAME`. The other agent goes on with it, with its own model, instructions, tools and
+    hooks, within this run's limits. A function names agents that are not constructed yet.
 
     `output` is what an answer must be: a type that pydantic takes, such as a model, a dataclass, a
     TypedDict, a union, a list or a Literal, or a typed function. The engine's grammar enforces its
@@ -185,6 +193,7 @@ class Agent(AsyncClosing, Generic[T, D]):
         instructions: AnyInstructions[Any] | None = None,
         name: str | None = None,
         hooks: Iterable[Hooks[Any]] = (),
+        handoffs: "Handoffs" = (),
         sampling: Sampling = DEFAULT_SAMPLING,
         limits: Limits | None = None,
         on_question: Callback | None = None,
@@ -222,6 +231,10 @@ class Agent(AsyncClosing, Generic[T, D]):
         )
         self.name = name
         self._closed = False
+        self._output = output
+        self._handoffs = handoffs if callable(handoffs) else tuple(listed(handoffs))
+        if not callable(handoffs):
+            self._transfers()
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -314,24 +327,8 @@ class Agent(AsyncClosing, Generic[T, D]):
         caller = calling()
         if deps is None and caller is not None:
             deps = caller.run.facts.deps
-        registry = self._tools.selection()
-        wanted = [(tool.name, each) for tool in registry for each in tool.contexts]
-        wanted += [
-            ("the function of the instructions", each) for each in self._instructions.contexts
-        ]
-        check_deps(deps, wanted)
-        filled = False
-
-        async def engine() -> Engine:
-            nonlocal filled
-            self._refuse_closed()  # before any tools start
-            if not filled:
-                await self._tools.fill(registry)
-                if not decides:
-                    _refuse_approvals(registry, self._settings.people)
-                filled = True
-            return await self._engine()
-
+        check_deps(deps, self._wanted_deps())
+        role = self._role(decides)
         about = About(
             name=self.name,
             user=user,
@@ -339,7 +336,59 @@ class Agent(AsyncClosing, Generic[T, D]):
             deps=deps,
             instructions=self._instructions,
         )
-        return Session(engine, registry, self._settings, about, begin or Begin())
+        return Session(role.engine, role.registry, role.settings, about, begin or Begin())
+
+    def _role(self, decides: bool) -> Role:
+        """Return what the agent brings to a session; see `_session`."""
+        registry, transfers, filled = self._tools.selection(), self._transfers(), False
+        settings = self._settings
+        if transfers:
+            roles = {
+                tool.name: partial(other._role, decides and other._decides)
+                for tool, other in transfers
+            }
+            settings = replace(settings, roles=roles)
+        with_tools(registry, [tool for tool, _ in transfers])
+
+        async def engine() -> Engine:
+            nonlocal filled
+            self._refuse_closed()  # before any tools start
+            if not filled:
+                await self._tools.fill(registry)
+                with_tools(registry, [tool for tool, _ in transfers])
+                if not decides:
+                    _refuse_approvals(registry, self._settings.people)
+                filled = True
+            return await self._engine()
+
+        return Role(engine, registry, settings, self._instructions, self.name)
+
+    def _transfers(self) -> "list[tuple[Tool, Agent[Any, Any]]]":
+        """Return the agents that a conversation may be passed to, each with the tool that does so.
+
+        Raises `UsageError`.
+        """
+        others = self._handoffs() if callable(self._handoffs) else self._handoffs
+        for other in others:
+            if not isinstance(other, Agent):
+                raise UsageError(f"handoffs are agents, got {other!r}")
+            if other._output is not self._output:
+                raise UsageError(
+                    f"{other!r} has another output than {self!r}: agents that pass conversations to"
+                    " each other answer with one type"
+                )
+        return [(handoff_tool(other.name, other._instructions), other) for other in others]
+
+    def _wanted_deps(self) -> list[tuple[str, Any]]:
+        """Return the annotations of contexts, of all agents that may answer."""
+        wanted: list[tuple[str, Any]] = []
+        seen: list[Agent[Any, Any]] = [self]
+        for agent in seen:  # which grows
+            wanted += [(tool.name, each) for tool in agent.tools for each in tool.contexts]
+            named = "the function of the instructions"
+            wanted += [(named, each) for each in agent._instructions.contexts]
+            seen += [other for _, other in agent._transfers() if other not in seen]
+        return wanted
 
     def as_tool(
         self,

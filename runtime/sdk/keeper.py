@@ -96,6 +96,12 @@ class Keeper:
         """End the run."""
         self.add("ended", end)
 
+    def move(self, run: SavedRun, by: int) -> None:
+        """Keep a run again whose messages have moved, without its tokens."""
+        begins, asked, ends = run.begins + by, run.asked + by, (run.ends or 0) + by
+        self.add("run", Begin(run.key, run.made_for, begins, 0, asked, run.part))
+        self.add("ended", End(ends, True, self.record.usage))
+
     def rewind(self, messages: int, runs: int) -> None:
         """Forget all but the first messages and runs."""
         self.add("rewound", Rewound(messages, runs))

@@ -123,6 +123,11 @@ class Memory:
         return bool(self.messages) and self.messages[0]["role"] == "system"
 
     @property
+    def has_open_calls(self) -> bool:
+        """Whether the last turn has calls without results."""
+        return self.transcript.has_open_calls
+
+    @property
     def is_kept(self) -> bool:
         """Whether a store has the session, or had it until this process closed it."""
         return self._begin.store is not None and self._is_read
@@ -207,12 +212,17 @@ class Memory:
         self.keeper.told(messages)
         self._look_at_record()
 
-    def instruct(self, text: str) -> None:
-        """Begin with other instructions; all is rendered again, and the turns stay."""
-        messages = [{"role": "system", "content": text}, *self.messages[1:]]
+    def instruct(self, text: str | None) -> None:
+        """Begin with other instructions, or with none; all is rendered again, the turns stay."""
         self._tell()
-        self.keeper.rewind(0, len(self.record.runs))
+        head: list[Message] = [] if text is None else [{"role": "system", "content": text}]
+        moved, runs = len(head) - self.is_told, list(self.record.runs)
+        messages = [*head, *self.messages[self.is_told :]]
+        self.keeper.rewind(0, 0 if moved else len(runs))
         self.keeper.told(messages)
+        if moved:
+            for run in runs:
+                self.keeper.move(run, moved)
         self._look_at_record()
 
     def rewind(self, turns: int) -> None:

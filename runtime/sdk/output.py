@@ -5,7 +5,9 @@ The engine's grammar enforces the schema, and pydantic validates the text.
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -13,8 +15,18 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import ErrorDetails, from_json, to_json
 
-from caesura.runtime.errors import UsageError
-from caesura.runtime.events import ModelChanged, OutputWritten, RunEvent, TextDelta, TurnEnded
+from caesura.runtime.errors import EngineFailed, InvalidOutput, UsageError
+from caesura.runtime.events import (
+    ModelChanged,
+    OutputRefused,
+    OutputWritten,
+    RunEnded,
+    RunEvent,
+    TextDelta,
+    TurnEnded,
+    Usage,
+)
+from caesura.runtime.sdk.hooks import End, Prompt
 from caesura.scheduler.messages import TextFormat
 from caesura.tools import Tool, tool
 from caesura.tools.errors import is_meant_for_the_model
@@ -115,6 +127,58 @@ class OutputForm(Generic[T]):
     def refusal(self, reason: Unfit) -> str:
         """Return what the model is told about an answer that does not fit."""
         return f"Your answer does not fit: {reason}. Write the whole answer again."
+
+
+async def answered(
+    form: OutputForm[Any],
+    prompt: Prompt,
+    drafts: bool,
+    kept: Callable[[Prompt], AsyncGenerator[RunEvent, None]],
+    read: Callable[[str], Awaitable[Any]],
+    end: Callable[[], End | None],
+) -> AsyncGenerator[RunEvent, None]:
+    """Yield the events of a run whose answer has a form, which the model is asked for by `kept`.
+
+    The model is told what does not fit, and tries again. `read` returns the output that a text
+    holds, and `end` how a hook has ended the run, if one has.
+    """
+    usage = Usage()
+    for left in reversed(range(form.tries)):
+        ended, draft = None, Drafts(form) if drafts else None
+        async with aclosing(kept(prompt)) as events:
+            async for event in events:
+                if isinstance(event, RunEnded):
+                    ended = event
+                    continue
+                yield event
+                if draft is not None and (written := draft.take(event)) is not None:
+                    yield written
+        if ended is None:
+            raise EngineFailed("the run ended without an answer")
+        usage += ended.usage
+        if (by_hook := end()) is not None:
+            yield OutputWritten(by_hook.answer, by_hook.answer, complete=True)
+            yield replace(ended, usage=usage)
+            return
+        if ended.reason != "stop":
+            raise InvalidOutput(
+                f"a token limit cut the answer behind {ended.usage.completion_tokens} tokens,"
+                " before its output was complete: raise max_tokens, or ask for less",
+                ended.text,
+            )
+        try:
+            output = await read(ended.text)
+        except Unfit as error:
+            if not left:
+                raise InvalidOutput(
+                    f"the answer did not fit in {form.tries} tries: {error}", ended.text
+                ) from error
+            yield OutputRefused(ended.text, str(error))
+            prompt = form.refusal(error)
+            continue
+        yield OutputWritten(json_so_far(ended.text), output, complete=True)
+        yield replace(ended, usage=usage)
+        return
 
 
 class Drafts(Generic[T]):

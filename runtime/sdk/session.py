@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Never, Self, cast, overload
 from caesura.runtime.engine import Engine, EngineSession
 from caesura.runtime.errors import EngineFailed, InvalidOutput, UsageError
 from caesura.runtime.events import (
+    HandedOff,
     HookActed,
     ModelChanged,
     OutputRefused,
@@ -17,6 +18,7 @@ from caesura.runtime.events import (
     RunEnded,
     RunEvent,
     T,
+    ToolReturned,
     TurnEnded,
     Usage,
 )
@@ -25,6 +27,7 @@ from caesura.runtime.run.fold import RunFold, UsageCount, asker_of, digest
 from caesura.runtime.run.limits import Budget, bounded
 from caesura.runtime.run.loop import traced
 from caesura.runtime.run.media import NO_PICTURES, Pictures, count_pictures
+from caesura.runtime.sdk.handoffs import Handing
 from caesura.runtime.sdk.hooks import End, HookedSession, HookRun, Prompt, RunEndedByHook
 from caesura.runtime.sdk.memory import Begin, Memory
 from caesura.runtime.sdk.record import SavedRun, made_for
@@ -80,6 +83,7 @@ class Session(AsyncClosing, Generic[T]):
         self._tools = replace(tools, scope=Scope(begin.id))
         self._hooks: HookRun | None = None
         """Of the run under way."""
+        self._handing = Handing({})
         self._end: End | None = None
         """How a hook ended the run."""
         self._is_told = False
@@ -239,6 +243,7 @@ class Session(AsyncClosing, Generic[T]):
             made,
             ended.total_usage,
             ended.cost,
+            ended.agent,
         )
 
     async def stream(
@@ -308,8 +313,7 @@ class Session(AsyncClosing, Generic[T]):
         self._claim()
         self._budget, self._spent, self._end = None, UsageCount(), None
         form = self._settings.output
-        if self._settings.hooks:
-            self._hooks = HookRun(self._settings.hooks, self._registry, self._context)
+        self._prepare()
         try:
             await self._memory.read()
             content = None if prompt is None else prompt_content(prompt)
@@ -321,10 +325,28 @@ class Session(AsyncClosing, Generic[T]):
                 async for event in events:
                     if isinstance(event, RunEnded) and self._budget is not None:
                         total, cost = self._budget.usage, self._budget.cost
-                        event = replace(event, total_usage=total, cost=cost)
+                        who = self._about.name
+                        event = replace(event, total_usage=total, cost=cost, agent=who)
                     yield event
         finally:
             self._busy, self._unended = False, None
+
+    def _prepare(self) -> None:
+        """Prepare what watches over a run of the agent."""
+        hooks = self._settings.hooks
+        self._hooks = HookRun(hooks, self._registry, self._context) if hooks else None
+        self._handing = Handing(self._settings.roles)
+
+    async def _take_over(self) -> HandedOff | None:
+        """Let another agent go on, if the conversation was passed to one."""
+        if (call := self._handing.call) is None:
+            return None
+        role = self._handing.role()
+        self._engine, self._registry, self._settings = role.engine, role.registry, role.settings
+        self._about = replace(self._about, name=role.name, instructions=role.instructions)
+        self._prepare()
+        self._memory.instruct(await role.instructions.told(self._context()))
+        return HandedOff(role.name, call)
 
     def _context(self) -> Context[Any]:
         """Return the context of functions that are no tools."""
@@ -346,83 +368,54 @@ class Session(AsyncClosing, Generic[T]):
                 memory.instruct(told)
         self._is_told = True
 
-    async def _typed(
+    def _typed(
         self, prompt: Prompt, form: "OutputForm[Any]", drafts: bool
     ) -> AsyncGenerator[RunEvent, None]:
-        """Yield the events of a run whose answer has a form.
+        """Return the events of a run whose answer has a form."""
+        from caesura.runtime.sdk.output import answered  # needed here alone
 
-        The model is told what does not fit, and tries again. All tries share the run's limits.
-        """
-        from caesura.runtime.sdk.output import Drafts, Unfit, json_so_far  # needed here alone
-
-        usage = Usage()
-        for left in reversed(range(form.tries)):
-            ended, draft = None, Drafts(form) if drafts else None
-            async with aclosing(self._kept(prompt)) as events:
-                async for event in events:
-                    if isinstance(event, RunEnded):
-                        ended = event
-                        continue
-                    yield event
-                    if draft is not None and (written := draft.take(event)) is not None:
-                        yield written
-            if ended is not None and self._end is not None:
-                answer = self._end.answer
-                yield OutputWritten(answer, answer, complete=True)
-                yield replace(ended, usage=usage + ended.usage)
-                return
-            if ended is None or self._budget is None:
+        async def read(text: str) -> Any:
+            if self._budget is None:
                 raise EngineFailed("the run ended without an answer")
-            usage += ended.usage
-            if ended.reason != "stop":
-                raise InvalidOutput(
-                    f"a token limit cut the answer behind {ended.usage.completion_tokens} tokens,"
-                    " before its output was complete: raise max_tokens, or ask for less",
-                    ended.text,
-                )
-            try:
-                with handing(self._context()):
-                    output = await self._budget.wait(form.read(ended.text))
-            except Unfit as error:
-                if not left:
-                    raise InvalidOutput(
-                        f"the answer did not fit in {form.tries} tries: {error}", ended.text
-                    ) from error
-                yield OutputRefused(ended.text, str(error))
-                prompt = form.refusal(error)
-                continue
-            yield OutputWritten(json_so_far(ended.text), output, complete=True)
-            yield replace(ended, usage=usage)
-            return
+            with handing(self._context()):
+                return await self._budget.wait(form.read(text))
+
+        return answered(form, prompt, drafts, self._kept, read, lambda: self._end)
 
     async def _kept(self, prompt: Prompt) -> AsyncGenerator[RunEvent, None]:
-        """Yield the events up to an answer that no hook refuses."""
-        usage = Usage()
-        for left in reversed(range(self._settings.tries)):
+        """Yield the events up to an answer that no hook refuses, of whoever answers in the end."""
+        tries, spent, asked = self._settings.tries, self._spent.total, 1
+        message: Prompt | None = prompt
+        while True:
             ended = None
-            async with aclosing(self._part(prompt)) as events:
+            async with aclosing(self._part(message)) as events:
                 async for event in events:
                     if isinstance(event, RunEnded):
                         ended = event
                     else:
                         yield event
             if ended is None:
-                return
-            usage += ended.usage
+                if (handed := await self._take_over()) is None:
+                    return
+                yield handed
+                message = None
+                continue
             refusal = None if self._hooks is None else self._hooks.refusal
             if refusal is None:
-                yield replace(ended, usage=usage)
+                yield replace(ended, usage=self._spent.total - spent)
                 return
-            if not left:
-                tries = self._settings.tries
+            if asked == tries:
                 raise InvalidOutput(
                     f"hooks refused all answers in {tries} tries: {refusal}", ended.text
                 )
             yield OutputRefused(ended.text, refusal)
-            prompt = refusal
+            message, asked = refusal, asked + 1
 
-    async def _part(self, prompt: Prompt) -> AsyncGenerator[RunEvent, None]:
-        """Send a message and yield the events up to its answer; leave a clear history."""
+    async def _part(self, prompt: Prompt | None) -> AsyncGenerator[RunEvent, None]:
+        """Send a message and yield the events up to its answer; leave a clear history.
+
+        Without a message the history goes on where it is.
+        """
         before, spent = len(self._memory.messages), self._spent.total
         before = -1 if self._unended is not None else before
         self._heard = ended = waits = False
@@ -434,6 +427,8 @@ class Session(AsyncClosing, Generic[T]):
                     self._note(event)
                     ended = isinstance(event, RunEnded)
                     yield event
+                    if self._handing.call is not None and not self._memory.has_open_calls:
+                        break  # another agent takes the next turn
         except RunEndedByHook as ending:
             for acted in self._acts():
                 yield acted
@@ -458,11 +453,11 @@ class Session(AsyncClosing, Generic[T]):
         """Return what hooks have done."""
         return [] if self._hooks is None else self._hooks.acts()
 
-    async def _begun(self, prompt: Prompt) -> AsyncGenerator[RunEvent, None]:
+    async def _begun(self, prompt: Prompt | None) -> AsyncGenerator[RunEvent, None]:
         """Begin a run, in the engine's session or in a new one, and return its events."""
         memory, run = self._memory, self._unended
         self._unended = None
-        if run is None:
+        if run is None and prompt is not None:
             await self._ask(prompt)
         if memory.is_stale or run is not None:
             await self._close_engine_session()
@@ -537,6 +532,8 @@ class Session(AsyncClosing, Generic[T]):
         self._heard = True
         self._spent.take(event)
         self._memory.take(event)
+        if isinstance(event, ToolReturned):
+            self._handing.note(event)
         if isinstance(event, ModelChanged):
             self._held_tokens = 0
         if isinstance(event, TurnEnded):

@@ -1,13 +1,14 @@
 """What the sessions of an agent share, what one of them is told, and what its runs return."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.events import T, Usage
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.media import Content, MediaFetcher, content_of
+from caesura.runtime.sdk.handoffs import Roles
 from caesura.runtime.sdk.hooks import Hooks, Prompt
 from caesura.runtime.sdk.instructions import Instructions
 from caesura.scheduler.messages import Message, Sampling
@@ -27,7 +28,7 @@ class Answer(Generic[T]):
     `length` if a token limit cut the text. `calls` holds the run's calls with their results, in
     the model's order, including malformed calls. `messages` is the whole history after the run, in
     OpenAI's form. `usage` is the run's own; `total_usage` has that of its sub-agents too, and
-    `cost` is what that costs by `Limits.prices`.
+    `cost` is what that costs by `Limits.prices`. `agent` is the name of the agent that answered.
     """
 
     text: str
@@ -38,6 +39,7 @@ class Answer(Generic[T]):
     output: T
     total_usage: Usage
     cost: float
+    agent: str | None
 
     def __str__(self) -> str:
         """Return the answer's text."""
@@ -65,6 +67,8 @@ class SessionSettings:
     tries: int
     """How often an answer is asked for that does not fit, or that a hook refuses."""
     hooks: tuple[Hooks[Any], ...]
+    roles: Roles = field(default_factory=dict)
+    """The agents that a conversation may be passed to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -137,3 +137,21 @@ class NoCalls(Hooks[Any]):
 
     def tools(self, context: Context[Any]) -> list[str] | None:
         return [] if context.usage.turns else None
+
+
+async def test_another_agent_goes_on(on: Callable[[], Engine]) -> None:
+    """The first agent is made to call, and the other one only talks."""
+    settings = Sampling(temperature=0, max_tokens=20)
+    passing = Sampling(temperature=0, max_tokens=40, calls=CallRule(required=True, single=True))
+    scripted = ScriptedEngine([call("transfer_to_sales"), say("I sell."), say("Still here.")])
+    engine = scripted if isinstance(on(), ScriptedEngine) else on()
+    sales = Agent(engine, name="sales", instructions="You sell.", sampling=settings)
+    triage = Agent(engine, name="triage", handoffs=[sales], sampling=passing)
+    async with triage.session() as session:
+        answers = [await session.run("A lamp, please."), await session.run("And a chair.")]
+        roles = [each["role"] for each in session.messages]
+        told = session.messages[0]["content"]
+    assert [each.agent for each in answers] == ["sales"] * 2
+    assert [made.name for made, _ in answers[0].calls] == ["transfer_to_sales"]
+    assert roles == ["system", "user", "assistant", "tool", "assistant", "user", "assistant"]
+    assert told == "You sell." and all(each.text for each in answers)

@@ -106,6 +106,9 @@ class _SharedBudget:
     def price(self, computed: int, cached: int, completion: int) -> float:
         return self._budget.price(computed, cached, completion)
 
+    def begin_request(self) -> None:
+        self._budget.begin_request()
+
     def add(self, usage: Usage, cost: float) -> None:
         self._budget.add(usage, cost)
         if tokens := usage.prompt_tokens + usage.completion_tokens:
