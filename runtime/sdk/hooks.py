@@ -19,6 +19,7 @@ from caesura.tools.run_view import Context, Deps
 V = TypeVar("V")
 Prompt = str | Sequence[Mapping[str, Any]]
 """A text, or parts of a message's content in OpenAI's form, with pictures or sounds."""
+Reopen = Callable[[], Awaitable[tuple[EngineSession, Sequence[Message]]]]
 Maybe: TypeAlias = V | Awaitable[V | None] | None
 """What a hook returns, or the coroutine of an async one; None lets things go on."""
 
@@ -314,23 +315,47 @@ class HookRun:
 
 
 class HookedSession:
-    """An engine's session whose turns go through hooks."""
+    """An engine's session whose turns go through hooks.
 
-    def __init__(self, session: EngineSession, hooks: HookRun) -> None:
+    `reopen` closes it, and returns another one with the messages of the whole conversation.
+    """
+
+    def __init__(self, session: EngineSession, hooks: HookRun, reopen: Reopen) -> None:
         self._session = session
         self._hooks = hooks
+        self._reopen = reopen
 
     async def turn(
         self, messages: Sequence[Message], sampling: Sampling | None = None
     ) -> AsyncGenerator[Event, None]:
-        """Yield a turn's events; see `EngineSession.turn`. Raises `RunEndedByHook` too."""
-        hooks = self._hooks
+        """Yield a turn's events; see `EngineSession.turn`. Raises `RunEndedByHook` too.
+
+        An engine that has no grammar for the tools that the turn may call is asked without it.
+        """
+        hooks, has_begun = self._hooks, False
         await hooks.before_turn(messages)
+        while True:
+            try:
+                async with aclosing(self._turn(messages, hooks.sampled(sampling))) as events:
+                    async for event in events:
+                        has_begun = True
+                        yield event
+                return
+            except UsageError:
+                if has_begun or not (hooks.restricts and hooks.grammars):
+                    raise
+                hooks.grammars = False
+                self._session, messages = await self._reopen()
+
+    async def _turn(
+        self, messages: Sequence[Message], sampling: Sampling | None
+    ) -> AsyncGenerator[Event, None]:
+        """Yield a turn's events behind what the hooks say to each."""
         text: list[str] = []
         calls: list[ToolCall] = []
-        async with aclosing(self._session.turn(messages, hooks.sampled(sampling))) as events:
+        async with aclosing(self._session.turn(messages, sampling)) as events:
             async for event in events:
-                await hooks.on_event(event)
+                await self._hooks.on_event(event)
                 match event:
                     case TextDelta():
                         text.append(event.text)
@@ -339,7 +364,9 @@ class HookedSession:
                     case CallFinished():
                         calls.append(ToolCall(event.call_id, event.name, event.arguments))
                     case TurnEnded():
-                        await hooks.after_turn(WrittenTurn("".join(text), tuple(calls), event))
+                        await self._hooks.after_turn(
+                            WrittenTurn("".join(text), tuple(calls), event)
+                        )
                     case _:
                         pass
                 yield event

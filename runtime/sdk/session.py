@@ -333,8 +333,10 @@ class Session(AsyncClosing, Generic[T]):
 
     def _prepare(self) -> None:
         """Prepare what watches over a run of the agent."""
-        hooks = self._settings.hooks
+        hooks, before = self._settings.hooks, self._hooks
         self._hooks = HookRun(hooks, self._registry, self._context) if hooks else None
+        if self._hooks is not None and before is not None:
+            self._hooks.grammars = before.grammars
         self._handing = Handing(self._settings.roles)
 
     async def _take_over(self) -> HandedOff | None:
@@ -498,7 +500,7 @@ class Session(AsyncClosing, Generic[T]):
         session = self._engine_session
         assert session is not None
         if self._hooks is not None:
-            session = HookedSession(session, self._hooks)
+            session = HookedSession(session, self._hooks, self._reopened)
         return traced(session, plan.messages, self._dispatcher, context)
 
     async def _ask(self, prompt: Prompt) -> None:
@@ -509,6 +511,18 @@ class Session(AsyncClosing, Generic[T]):
                 content = prompt_content(await self._hooks.before_run(prompt))
         finally:
             self._memory.transcript.add({"role": "user", "content": content})
+
+    async def _reopened(self) -> tuple[EngineSession, Sequence[Message]]:
+        """Open the engine's session anew, and return it with what its next turn sends."""
+        await self._close_engine_session()
+        self._memory.keeper.lose_tokens()
+        await self._open(None)
+        session, (engine, _) = self._engine_session, self._opened_on
+        assert session is not None
+        if self._budget is not None:
+            self._budget.held_tokens = self._held_tokens
+        feed = self._memory.messages[self._fed :]
+        return session, await self._settings.media.inlined(feed, engine.media_rules)
 
     async def _open(self, unended: SavedRun | None) -> None:
         """Open a session of the engine, which goes on from the tokens that are known."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -383,6 +384,60 @@ async def test_several_choices_of_tools_leave_what_all_allow(pay: Pay) -> None:
     [sampling] = engine.sessions[0].samplings
     assert sampling is not None and sampling.calls is not None
     assert sampling.calls.names == ("calculator",)
+
+
+class NoGrammars(ScriptedEngine):
+    """An engine that cannot make a turn call only some of its tools."""
+
+    def open(self, spec: Any, log: Any = None) -> Any:
+        session = super().open(spec, log)
+        turn = session.turn
+
+        async def checked(messages: Any, sampling: Any = None) -> Any:
+            if sampling is not None and sampling.calls is not None:
+                await session.close()
+                raise UsageError("no grammar of this model's calls is known")
+            async with aclosing(turn(messages, sampling)) as events:
+                async for event in events:
+                    yield event
+
+        return type(
+            "Checked",
+            (),
+            {"turn": staticmethod(checked), "close": session.close, "remember": session.remember},
+        )()
+
+
+async def test_where_there_is_no_grammar_calls_are_refused(pay: Pay) -> None:
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    def by_step(context: Context[Any]) -> list[str] | None:
+        return ["look"] if context.usage.turns < 2 else None
+
+    script: list[Item] = [
+        call("look"),
+        call("pay", euros=9),
+        call("pay", euros=1),
+        say("Done."),
+        say("Yes."),
+    ]
+    engine = NoGrammars(script)
+    agent = Agent(engine, [look, pay.tool], hooks=[hook(tools=by_step)])
+    async with agent.session() as session:
+        answer = await session.run("Go.")
+        contents = [result.content for _, result in answer.calls]
+        assert contents == [
+            "seen",
+            "error: pay may not be called now; what may be: look",
+            "paid 1, card 1234",
+        ]
+        assert pay.paid == [1]
+        assert (await session.run("And?")).text == "Yes."
+    assert len(engine.sessions) == 2  # the one that refused, and the one that went on
+    assert engine.open_sessions == 0
 
 
 @pytest.mark.parametrize(
