@@ -4,13 +4,12 @@ Its tools are functions, built-in tools, and sources that start on demand.
 """
 
 import logging
-import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, Union, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, Union, Unpack, overload
 
 from typing_extensions import TypeVar
 
@@ -19,7 +18,6 @@ from caesura.runtime.errors import UsageError
 from caesura.runtime.events import CallFinished, OutputWritten, RunEnded, RunEvent, T
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.media import MediaFetcher
-from caesura.runtime.sdk.across import on_any_loop
 from caesura.runtime.sdk.agent_tools import AgentTools, OwnTool, listed
 from caesura.runtime.sdk.background import BACKGROUND
 from caesura.runtime.sdk.engines import ENGINES
@@ -27,6 +25,7 @@ from caesura.runtime.sdk.handoffs import Role, handoff_tool, with_tools
 from caesura.runtime.sdk.hooks import Hooks, Prompt, checked
 from caesura.runtime.sdk.instructions import AnyInstructions, Instructions, check_deps
 from caesura.runtime.sdk.memory import Begin, begin_of
+from caesura.runtime.sdk.models import Model, models_of, ready
 from caesura.runtime.sdk.session import Session
 from caesura.runtime.sdk.sessions import Sessions
 from caesura.runtime.sdk.settings import About, Answer, SessionSettings
@@ -50,8 +49,6 @@ LOG = logging.getLogger(__name__)
 DEFAULT_SAMPLING = Sampling()
 D = TypeVar("D", contravariant=True, default=Any)
 """The type of the dependencies that an agent's runs are given."""
-OneModel = str | os.PathLike[str] | Engine | None
-Model = OneModel | Sequence[OneModel]
 AnyTool = Union[OwnTool, "Agent[Any, Any]"]
 """An item of an agent's list of tools."""
 Handoffs = Iterable["Agent[Any, Any]"] | Callable[[], Iterable["Agent[Any, Any]"]]
@@ -204,7 +201,7 @@ class Agent(AsyncClosing, Generic[T, D]):
         _check("sampling", sampling, Sampling, "sampling=Sampling(temperature=0.2)")
         _check("limits", limits, Limits | None, "limits=Limits(max_turns=3)")
         form = _form_of(output, output_retries, sampling)
-        self._models = _models_of(engine, model, api_key)
+        self._models = models_of(engine, model, api_key)
         self._fallback: FallbackEngine | None = None
         spans = tracing_of(tracing, recorder)
         own = [each.as_tool() if isinstance(each, Agent) else each for each in listed(tools)]
@@ -449,24 +446,14 @@ class Agent(AsyncClosing, Generic[T, D]):
         """Return the engine, for any event loop. Raises `UsageError` once the agent is closed."""
         self._refuse_closed()
         if len(self._models) == 1:
-            return await self._ready(self._models[0])
+            return await ready(self._models[0], self)
         from caesura.runtime.sdk.fallback import FallbackEngine  # few agents need several
 
         if self._fallback is None:
-            starts = [partial(self._ready, model) for model in self._models]
+            starts = [partial(ready, model, self) for model in self._models]
             self._fallback = FallbackEngine(starts)
         await self._fallback.begin()
         return self._fallback
-
-    async def _ready(self, model: str | Engine | None) -> Engine:
-        """Return a model's engine, started."""
-        if model is None or isinstance(model, str):
-            return await ENGINES.hold(model, self)
-        from caesura.runtime.remote.engine import RemoteEngine  # few agents need HTTP
-
-        if isinstance(model, RemoteEngine):
-            await model.contact()
-        return on_any_loop(model)
 
     def _refuse_closed(self) -> None:
         if self._closed:
@@ -480,53 +467,6 @@ class Agent(AsyncClosing, Generic[T, D]):
         model = ", then ".join(each or "the bundled model" for each in named)
         name = f" {self.name!r}" if self.name else ""
         return f"<Agent{name} on {model}: {list(self._tools.registry.names)}>"
-
-
-def _models_of(
-    engine: object, model: object, api_key: str | None
-) -> tuple[str | Engine | None, ...]:
-    """Return the model of an agent, and those that stand in for it. Raises `UsageError`."""
-    given = engine if isinstance(engine, list | tuple) else model
-    if not isinstance(given, list | tuple):
-        return (_model_of(engine, model, api_key),)
-    if api_key is not None or not given or (engine is not None and model is not None):
-        raise UsageError(
-            f"several models are one list, got {engine!r} and model={model!r}: give the list alone,"
-            " with servers as RemoteEngine(url, model, api_key=...)"
-        )
-    return tuple(_model_of(each, None, None) for each in given)
-
-
-def _model_of(engine: object, model: object, api_key: str | None) -> str | Engine | None:
-    """Return the model or the engine that an agent is given. Raises `UsageError`."""
-    if isinstance(engine, str) and "://" in engine:
-        from caesura.runtime.remote.engine import RemoteEngine
-
-        if not isinstance(model, str | None):
-            raise UsageError(f"the model of a server is named by a text, got {model!r}")
-        return RemoteEngine(engine, model, api_key=api_key)
-    if api_key is not None:
-        raise UsageError(
-            f"an api_key is for a server, and {engine or model!r} is none: give its address as the"
-            " first argument"
-        )
-    if engine is not None and model is not None:
-        raise UsageError(
-            f"{engine!r} and model={model!r} are two models: give one of them, or the address of a"
-            " server first"
-        )
-    model = engine if model is None else model
-    if isinstance(model, os.PathLike):
-        model = os.fspath(model)
-    if isinstance(model, str) and "://" in model:
-        raise UsageError(f"{model!r} is the address of a server: write Agent({model!r})")
-    if model is None or isinstance(model, str):
-        return model
-    if not hasattr(model, "open"):
-        raise UsageError(
-            f"the model must be a Hugging Face id, a directory, an Engine or None, got {model!r}"
-        )
-    return cast(Engine, model)
 
 
 def _form_of(output: Any, retries: int, sampling: Sampling) -> "OutputForm[Any] | None":
