@@ -4,6 +4,7 @@ Tools and instructions that need more than their arguments have a parameter of t
 """
 
 import asyncio
+import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -122,6 +123,20 @@ class Context(Generic[Deps]):
         """Return the context's dependencies and place."""
         call = f", call={self.call.name}" if self.call else ""
         return f"<Context of {self.deps!r}, session={self.session!r}{call}>"
+
+
+def misfit(deps: Any, hint: Any) -> str | None:
+    """Return the type that the annotation of a context wants and `deps` are not of, if so.
+
+    A type that no object can be checked against, such as a plain Protocol, takes all.
+    """
+    if typing.get_origin(hint) is typing.Annotated:
+        hint = typing.get_args(hint)[0]
+    for kind in typing.get_args(hint):
+        with suppress(TypeError):
+            if not isinstance(deps, kind):
+                return str(getattr(kind, "__name__", kind))
+    return None
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

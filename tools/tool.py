@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, Unpack, cast, overload
 
-from caesura.tools.run_view import Context, handed
+from caesura.tools.run_view import Context, handed, misfit
 from caesura.tools.schema.arguments import arguments_object
 from caesura.tools.schema.signature import Validator, name_of, signature_of
 
@@ -168,7 +168,7 @@ def tool(
             name=name_of(function) if name is None else name,
             description=signature.description if description is None else description,
             parameters=signature.parameters,
-            call=_with_context(call, tuple(signature.given)) if signature.given else call,
+            call=_with_context(call, signature.given) if signature.given else call,
             function=function,
             validate=signature.validate,
             contexts=tuple(signature.given.values()),
@@ -199,12 +199,23 @@ def _check(tool: Tool) -> None:
 
 
 def _with_context(
-    call: Callable[..., Awaitable[Any]], names: tuple[str, ...]
+    call: Callable[..., Awaitable[Any]], given: Mapping[str, Any]
 ) -> Callable[..., Awaitable[Any]]:
-    """Return an async callable whose parameters of these names get the context of the call."""
+    """Return an async callable that gets the context of the call for some parameters.
+
+    `given` are their annotations, by name. The call raises TypeError where the run's dependencies
+    are not what they want, such as on a server, which has none.
+    """
 
     async def made(**kwargs: Any) -> Any:
-        return await call(**kwargs, **dict.fromkeys(names, handed()))
+        context = handed()
+        for hint in given.values():
+            if (kind := misfit(context.deps, hint)) is not None:
+                raise TypeError(
+                    f"the tool needs dependencies of type {kind}, got {context.deps!r}: give them"
+                    " by agent.run(prompt, deps=...)"
+                )
+        return await call(**kwargs, **dict.fromkeys(given, context))
 
     return made
 

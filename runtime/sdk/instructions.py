@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
 from caesura.runtime.errors import UsageError
-from caesura.tools.run_view import Context, Deps
+from caesura.tools.run_view import Context, Deps, misfit
 
 
 class AsksContext(Protocol[Deps]):
@@ -72,19 +72,12 @@ def check_deps(deps: Any, wanted: Iterable[tuple[str, Any]]) -> None:
     `wanted` are pairs of a function's name and the annotation of its context.
     """
     for name, hint in wanted:
-        if typing.get_origin(hint) is typing.Annotated:
-            hint = typing.get_args(hint)[0]
-        for kind in typing.get_args(hint):
-            try:
-                fits = isinstance(deps, kind)
-            except TypeError:  # a type that no object can be checked against
-                continue
-            if not fits:
-                got = "none" if deps is None else f"{type(deps).__name__}"
-                raise UsageError(
-                    f"{name} needs dependencies of type {getattr(kind, '__name__', kind)}, got"
-                    f" {got}: write agent.run(prompt, deps=...), or agent.session(deps=...)"
-                )
+        if (kind := misfit(deps, hint)) is not None:
+            got = "none" if deps is None else type(deps).__name__
+            raise UsageError(
+                f"{name} needs dependencies of type {kind}, got {got}: write agent.run(prompt,"
+                " deps=...), or agent.session(deps=...)"
+            )
 
 
 def _taken(function: Callable[..., Any]) -> list[Any]:

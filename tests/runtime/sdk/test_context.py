@@ -10,6 +10,8 @@ import pytest
 from caesura import Agent, Context, ScriptedEngine, Tool, UsageError, tool
 from caesura.runtime.events import ToolReported
 from caesura.runtime.testing import Item, call, calls, say
+from caesura.tools import Dispatcher, Registry
+from caesura.tools.result import ToolCall
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -158,6 +160,16 @@ def test_a_tool_is_called_by_hand_with_a_context() -> None:
 async def test_outside_of_a_run_a_tool_says_what_is_missing() -> None:
     with pytest.raises(LookupError, match=r"call it with Context\(deps\)"):
         await price.call(item="lamp")
+
+
+async def test_without_a_run_that_has_dependencies_a_call_says_so() -> None:
+    """As on a server, whose runs have none."""
+    registry = Registry([price])
+    result = await Dispatcher(registry).run(ToolCall("c", "price", '{"item": "lamp"}'))
+    assert result.content == (
+        "error: the tool needs dependencies of type Shop, got None: give them by"
+        " agent.run(prompt, deps=...)"
+    )
 
 
 # -- instructions ------------------------------------------------------------------------------
