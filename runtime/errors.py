@@ -3,7 +3,7 @@
     CaesuraError
     ├── UsageError          the caller's mistake; the message says how to fix it
     ├── ContextOverflow     the conversation no longer fits the model's context window
-    ├── LimitReached        a run hit one of its own limits (turns, tokens, seconds)
+    ├── LimitReached        a run hit one of its own limits (turns, tokens, calls, seconds, cost)
     ├── InvalidOutput       the model's answers did not fit the agent's output type
     ├── EngineFailed        the engine died or refused to start
     └── RequestFailed       the engine lives, and ended one request before its turn did

@@ -152,6 +152,11 @@ async def test_wrong_dependencies_are_told_before_anything_runs(deps: Any) -> No
         agent.session(deps=deps)
 
 
+def test_dependencies_are_given_without_an_event_loop() -> None:
+    agent: Agent[str, Shop] = Agent(ScriptedEngine([call("price", item="a"), say("x")]), [price])
+    assert agent.run_sync("Go.", deps=Shop(5)).calls[0][1].content == "a: 5 euros"
+
+
 def test_a_tool_is_called_by_hand_with_a_context() -> None:
     assert price("lamp", Context(Shop(3))) == "lamp: 3 euros"
     assert isinstance(price, Tool)

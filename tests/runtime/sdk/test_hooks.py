@@ -106,6 +106,29 @@ async def test_a_hook_changes_arguments_and_a_result(pay: Pay) -> None:
     assert [each[1] for each in acted(events)] == ["changed", "changed"]
 
 
+class Slow(Hooks[str]):
+    """An async hook with types, as a user writes one."""
+
+    async def before_run(self, context: Context[str], prompt: Any) -> str | None:
+        await asyncio.sleep(0)
+        return f"{prompt} I am {context.deps}."
+
+    async def tools(self, context: Context[str]) -> list[str]:
+        await asyncio.sleep(0)
+        return ["pay"]
+
+    async def after_turn(self, context: Context[str], turn: WrittenTurn) -> End | None:
+        await asyncio.sleep(0)
+        return End(turn.text.upper()) if turn.ended.reason == "stop" else None
+
+
+async def test_hooks_may_be_async(pay: Pay) -> None:
+    engine = ScriptedEngine([call("pay", euros=1), say("Done.")])
+    answer = await Agent(engine, ["clock", pay.tool], hooks=[Slow()]).run("Pay.", deps="Eva")
+    assert answer.text == "DONE." and answer.messages[0]["content"] == "Pay. I am Eva."
+    assert [each["content"] for each in answer.messages[-2:]] == ["paid 1, card 1234", "DONE."]
+
+
 async def test_several_hooks_are_asked_in_order_up_to_a_refusal(pay: Pay) -> None:
     seen: list[tuple[str, int]] = []
 
