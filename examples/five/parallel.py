@@ -1,0 +1,16 @@
+"""Three agents at once for another: `python examples/five/parallel.py [MODEL or URL]`."""
+
+import sys
+from typing import Any
+
+from caesura import Agent
+
+
+def main(model: Any = None) -> str:
+    weather = Agent(model, name="weather", instructions="Say how warm a city is.")
+    guide = Agent(model, [weather], instructions="Ask for all cities in one turn, and compare.")
+    return guide.run_sync("Where is it warmest: in Oslo, Rome or Lima?").text
+
+
+if __name__ == "__main__":
+    print(main(*sys.argv[1:]))
