@@ -199,6 +199,16 @@ def is_clients_search(item: Mapping[str, Any]) -> bool:
     return kind and item.get("execution") == "client" and bool(item.get("call_id"))
 
 
+def code_result(item: Mapping[str, Any]) -> str | None:
+    """Return what code wrote, or None if the item of its call does not tell it."""
+    outputs, code = item.get("outputs"), item.get("code")
+    if not isinstance(outputs, list) or not isinstance(code, str):
+        return None
+    logs = [each.get("logs") for each in outputs if isinstance(each, Mapping)]
+    texts = [each for each in logs if isinstance(each, str)]
+    return "\n".join(texts) if texts else None
+
+
 def _tool_search(given: Mapping[str, Any], path: str) -> Item:
     if not is_clients_search(given):
         return _left_out(given, path)

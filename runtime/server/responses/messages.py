@@ -9,12 +9,14 @@ from caesura.runtime.run.fold import CANCELLED, tool_message
 from caesura.runtime.run.media import Content
 from caesura.runtime.server.api.compaction import summary_message
 from caesura.runtime.server.api.custom import arguments_of
-from caesura.runtime.server.api.deferred import told
+from caesura.runtime.server.api.deferred import told as told_of
+from caesura.runtime.server.api.hosted import PYTHON
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses.ids import turn_and_call
 from caesura.runtime.server.responses.items import (
     ACTIONS,
     SEARCHES,
+    code_result,
     content_of,
     is_clients_search,
     text_of,
@@ -48,8 +50,8 @@ def messages_of(items: Iterable[Item], before: Sequence[Message] = ()) -> list[M
 
     Calls belong to the assistant's message before them. A call by the server carries its result.
     Reasoning belongs to the assistant's message or the calls behind it. Lists of tools, items of
-    the types `LEFT_OUT`, and searches of tools that OpenAI ran, are not shown to the model. Raises
-    `ApiError` 400 for an output whose call is not among the items.
+    the types `LEFT_OUT` but code with its outputs, and searches of tools that OpenAI ran, are not
+    shown to the model. Raises `ApiError` 400 for an output whose call is not among the items.
     """
     writer = _Writer(before)
     for item in items:
@@ -86,6 +88,10 @@ class _Writer:
                 self._output(item)
             case "mcp_call":
                 self._server_call(item)
+            case "code_interpreter_call" if (told := code_result(item)) is not None:
+                arguments = json.dumps({"code": item["code"]}, ensure_ascii=False)
+                self._clients_call({"call_id": item["id"]}, PYTHON, arguments)
+                self._result(item["id"], PYTHON, told)
             case "mcp_approval_request":
                 self._requests[item["id"]] = item
             case "mcp_approval_response":
@@ -185,7 +191,7 @@ class _Writer:
 
 def _output_of(item: Item) -> Content:
     if item["type"] == "tool_search_output":
-        return told([function.spec(namespace) for function, namespace in found_in(item)])
+        return told_of([function.spec(namespace) for function, namespace in found_in(item)])
     if item["type"] == "shell_call_output" and (text := _shell_result(item["output"])) is not None:
         return text
     return content_of(item["output"])

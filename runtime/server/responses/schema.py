@@ -39,6 +39,7 @@ from caesura.runtime.server.http.lineage import named_in
 from caesura.runtime.server.responses.items import (
     LEFT_OUT,
     SEARCHES,
+    code_result,
     is_clients_search,
     items_of,
 )
@@ -362,6 +363,8 @@ def left_out(request: Continued) -> list[str]:
         kind = item.get("type") if isinstance(item, dict) else None
         if kind in SEARCHES and is_clients_search(item):
             continue
+        if kind == "code_interpreter_call" and code_result(item) is not None:
+            continue  # the model is shown it
         if isinstance(kind, str) and kind in {*LEFT_OUT, *SEARCHES} - own:
             told[f"item {kind}"] = None
     return list(told)

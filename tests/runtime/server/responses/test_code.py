@@ -73,6 +73,24 @@ async def test_outputs_are_told_to_those_who_ask(coding: Any) -> None:
     assert body["caesura"]["calls"][0]["content"] == "six\n42"
 
 
+async def test_a_history_with_code_and_its_outputs_is_spliced(
+    serve_script: Any, code_tools: list[Tool]
+) -> None:
+    first = calls(call("python", code="6 * 7"), text="I compute. ")
+    served = await serve_script([first, say("42."), say("As I said.")], code_tools)
+    asked = {"role": "user", "content": "Hello"}
+    fields: Any = {"tools": [CODE], "store": False}
+    _, before = await post(served, include=[OUTPUTS], **fields)
+    items = [asked, *before["output"], asked]
+    status, body = await post(served, input=items, **fields)
+    assert status == 200, body
+    assert "left_out" not in body.get("caesura", {})
+    shown = served.engine.sessions[1].turns[0]
+    assert [message["role"] for message in shown[1:4]] == ["assistant", "tool", "assistant"]
+    assert (shown[2]["content"], shown[3]["content"]) == ("42", "42.")
+    assert await counted(served) == {("spliced", "unchanged"): 1}
+
+
 async def test_openais_client_reads_code(coding: Any) -> None:
     client = coding.openai.responses
     answer = await client.create(model=coding.engine.model, input="?", tools=[CODE])
