@@ -31,7 +31,7 @@ def _needs_sandbox(has_sandbox: None) -> None:
     """Skip where no sandbox can be made."""
 
 
-SIZE = {"memory_bytes": 400 * 2**20, "disk_bytes": 32 * 2**20, "processes": 24}
+SIZE: dict[str, Any] = {"memory_bytes": 400 * 2**20, "disk_bytes": 32 * 2**20, "processes": 24}
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def as_nobody() -> Iterator[list[str]]:
 @pytest.fixture(params=["this user", "nobody"])
 async def box(bounds: Bounds, request: pytest.FixtureRequest) -> AsyncIterator[Box]:
     """A sandbox of this user's, and one of an ordinary user's, which has a user namespace."""
-    first = ()
+    first: list[str] = []
     if request.param == "nobody":
         first = request.getfixturevalue("as_nobody")
         bounds = Bounds(*interpreter(SYSTEM_PYTHON), **SIZE)

@@ -14,6 +14,8 @@ from caesura.tools.code.shell import Outcome, outcome_in, result_of
 from caesura.tools.code.writing_back import Folder
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.config.toolset import BUILTINS, Toolset
+from caesura.tools.dispatcher import Dispatcher
+from caesura.tools.result import ToolCall
 from caesura.tools.services import Services, SetupError, ToolSettings
 
 
@@ -272,7 +274,10 @@ def test_a_path_out_of_the_folder_is_refused(tmp_path: Path, path: str) -> None:
 
 async def test_a_tool_alone_has_the_settings_of_the_others(tmp_path: Path, folder: Path) -> None:
     services = Services(ArtifactStore(tmp_path / "artifacts"), tmp_path)
-    tables = {"shell": {"folder": "project", "seconds": 5.0}, "python": {"disk_mb": 7}}
+    tables: dict[str, Any] = {
+        "shell": {"folder": "project", "seconds": 5.0},
+        "python": {"disk_mb": 7},
+    }
     toolset = Toolset(services, tables, enabled=["files"], origin=tmp_path / "caesura.toml")
     async with toolset:
         settings = toolset.settings["files"]
@@ -290,10 +295,19 @@ def test_the_tables_share_what_the_sandbox_shares() -> None:
     assert set(BUILTINS["python"].shares[1]) == shared
 
 
-async def test_sandboxes_are_bounded(tools: Any) -> None:
-    call = await tools(python={"sandboxes": 1})
-    assert (await call("python", code="1")).content == "1"
-    assert SandboxSettings().sandboxes == 16
+async def test_sandboxes_are_bounded(tmp_path: Path) -> None:
+    services = Services(ArtifactStore(tmp_path / "artifacts"), tmp_path)
+    asked = ToolCall("c", "python", '{"code": "1"}')
+    async with (
+        Toolset(services, {"python": {"sandboxes": 1}}, enabled=["python"]) as toolset,
+        Dispatcher(toolset.registry) as other,
+    ):
+        async with Dispatcher(toolset.registry) as first:
+            assert (await first.run(asked)).content == "1"
+            assert (await first.run(asked)).content == "1"
+            told = await other.run(asked)
+            assert told.content == "error: all sandboxes are in use: try again later"
+        assert (await other.run(asked)).content == "1"
 
 
 def test_a_foreign_configuration_may_not_reach_out(
