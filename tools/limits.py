@@ -4,11 +4,12 @@ A `Registry` holds them for all sessions that use it, or a selection from it.
 """
 
 import asyncio
-from collections import Counter
+import threading
+from collections import Counter, deque
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
-from weakref import WeakKeyDictionary
 
+from caesura.tools.loops import tell
 from caesura.tools.result import ErrorKind, ToolResult
 from caesura.tools.tool import Tool
 
@@ -151,28 +152,65 @@ class Breakers:
         return self._breakers[key]
 
 
+class _Slot:
+    """So many at the same time, in order of arrival, over all event loops and threads."""
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
+        self._lock = threading.Lock()
+
+    async def __aenter__(self) -> None:
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return
+            place = loop, loop.create_future()
+            self._waiting.append(place)
+        try:
+            await place[1]
+        except BaseException:
+            with self._lock:
+                was_given = place not in self._waiting
+                if not was_given:
+                    self._waiting.remove(place)
+            if was_given:
+                self._release()
+            raise
+
+    async def __aexit__(self, *exception: object) -> None:
+        self._release()
+
+    def _release(self) -> None:
+        """Give the slot to who waits longest, unless its event loop is closed."""
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._free += 1
+                    return
+                loop, given = self._waiting.popleft()
+            if tell(loop, _give, given):
+                return
+
+
+def _give(given: asyncio.Future[None]) -> None:
+    if not given.done():  # else who was cancelled passes it on
+        given.set_result(None)
+
+
 class Slots:
     """The concurrency slots of tools, shared by the sessions that share a registry.
 
     A tool that is made again, such as after an MCP server lists its tools again, keeps its slots.
-    The slots belong to one event loop. A second loop (a second `asyncio.run` over the same
-    registry) has slots of its own.
+    They count for all event loops and threads together.
     """
 
     def __init__(self) -> None:
-        self._semaphores: WeakKeyDictionary[
-            asyncio.AbstractEventLoop, dict[tuple[str, int], asyncio.Semaphore]
-        ] = WeakKeyDictionary()
+        self._slots: dict[tuple[str, int], _Slot] = {}
 
     def slot(self, tool: Tool) -> AbstractAsyncContextManager[None]:
-        """Return a context that waits for a slot, in order of arrival, and holds it.
-
-        Needs a running event loop.
-        """
+        """Return a context that waits for a slot, in order of arrival, and holds it."""
         if tool.concurrency is None:
             return nullcontext()
-        semaphores = self._semaphores.setdefault(asyncio.get_running_loop(), {})
-        key = (tool.name, tool.concurrency)
-        if key not in semaphores:
-            semaphores[key] = asyncio.Semaphore(tool.concurrency)
-        return semaphores[key]
+        return self._slots.setdefault((tool.name, tool.concurrency), _Slot(tool.concurrency))

@@ -1,9 +1,13 @@
 import asyncio
+import threading
 from dataclasses import replace
 
 import pytest
 
 from caesura.tools import Dispatcher, Registry, Tool, ToolCall, tool
+from caesura.tools.limits import Slots
+from caesura.tools.loops import on_loop
+from tests.kit.loops import another_loop
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -159,3 +163,53 @@ def test_one_registry_in_two_event_loops_after_each_other():
         finally:
             loop.close()
         assert [result.error for result in results] == [None] * 3
+
+
+async def test_the_slots_count_for_all_event_loops_together() -> None:
+    running, most, lock = 0, 0, threading.Lock()
+
+    @tool(concurrency=2)
+    async def counted() -> str:
+        """Count."""
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        await asyncio.sleep(0.001)
+        with lock:
+            running -= 1
+        return "done"
+
+    registry = Registry([counted])
+
+    async def calls() -> list[str]:
+        async with Dispatcher(registry) as dispatcher:
+            made = [dispatcher.run(ToolCall(str(n), "counted", "{}")) for n in range(20)]
+            return [result.content for result in await asyncio.gather(*made)]
+
+    with another_loop() as first, another_loop() as second:
+        loops = (first, second, asyncio.get_running_loop())
+        done = await asyncio.gather(*(on_loop(loop, calls) for loop in loops))
+    assert done == [["done"] * 20] * 3
+    assert most == 2
+
+
+async def test_a_cancelled_wait_for_a_slot_passes_it_on() -> None:
+    slots = Slots()
+
+    @tool(concurrency=1)
+    async def one() -> None:
+        """Do nothing."""
+
+    async def hold() -> str:
+        async with slots.slot(one):
+            return "held"
+
+    async with slots.slot(one):
+        early, late = asyncio.create_task(hold()), asyncio.create_task(hold())
+        await asyncio.sleep(0)
+    early.cancel()  # the slot is on its way to it
+    assert await late == "held"
+    with pytest.raises(asyncio.CancelledError):
+        await early
+    assert await hold() == "held"
