@@ -1,6 +1,7 @@
 """A run's limits: each one raises by name, and nothing is left running."""
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 
@@ -156,10 +157,12 @@ async def test_a_timeout_of_the_engine_is_not_a_limit():
         await drain(start(ScriptedEngine([say("x")], pace=pace), Limits(max_seconds=60)))
 
 
-@pytest.mark.parametrize("field", ["max_turns", "max_tokens", "max_seconds"])
+@pytest.mark.parametrize(
+    "field", ["max_turns", "max_tokens", "max_seconds", "max_requests", "max_calls", "max_cost"]
+)
 def test_limits_must_be_positive(field):
     with pytest.raises(UsageError, match=field):
-        Limits(**{field: 0})
+        Limits(**cast(Any, {field: 0}))
 
 
 def test_no_limits():
