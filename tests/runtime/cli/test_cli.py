@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -245,7 +246,7 @@ SHOP = Path(__file__).parents[3] / "examples" / "19_served" / "caesura.toml"
 
 def test_ask_and_chat_take_an_agent_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     caught = catch(monkeypatch)
-    script = [
+    script: Any = [
         call("storekeeper", task="How many lamps?"),
         call("stock", item="lamp"),
         say("7"),

@@ -108,7 +108,7 @@ async def test_texts_and_types(check: Check, answer: Any, passes: bool, reason: 
     ],
 )
 async def test_calls_and_what_they_cost(check: Check, passes: bool, reason: str) -> None:
-    script = [
+    script: Any = [
         calls(call("price", item="lamp"), call("price", item="chair")),
         call("add", first=24, second=59),
         say("83 euros."),
@@ -150,7 +150,7 @@ async def test_functions_are_checks() -> None:
 
 async def test_a_judge_sees_all_and_answers_by_a_type() -> None:
     engine = ScriptedEngine([say('{"reason": "It is rude.", "passed": false}')])
-    script = [call("price", item="lamp"), say("24, you fool.")]
+    script: Any = [call("price", item="lamp"), say("24, you fool.")]
     answer = await Agent(ScriptedEngine(script), [price]).run("A lamp?")
     case = Case("A lamp?", "24", checks=[Judge("It is polite.", engine)])
     [found] = await case.checked(Given(answer, case))
@@ -205,7 +205,10 @@ async def test_a_case_asserts_async() -> None:
         (lambda: Within(cost=1), "Within(cost=1) needs prices=Prices(prompt="),
         (lambda: Judge(3), "a rubric is a text, got 3"),  # type: ignore[arg-type]
         (lambda: Case("Hi", checks=[Contains]), "is no check: give one such as"),
-        (lambda: Case("Hi", checks="equals"), "checks is a list, got 'equals'"),
+        (
+            lambda: Case("Hi", checks="equals"),  # type: ignore[arg-type]
+            "checks is a list, got 'equals'",
+        ),
     ],
 )
 def test_mistakes_are_told_at_once(make: Any, said: str) -> None:

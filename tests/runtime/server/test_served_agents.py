@@ -30,7 +30,7 @@ HELLO = [{"role": "user", "content": "Hello"}]
 
 
 @pytest.fixture
-def helper(double) -> ServedAgent:
+def helper(double: Any) -> ServedAgent:
     tools = Registry([double])
     return ServedAgent(
         name="helper",
@@ -68,7 +68,7 @@ def heard(served: Any, number: int = 0) -> tuple[list[str], list[str]]:
     return system, [tool["function"]["name"] for tool in session.spec.tools]
 
 
-async def test_a_chat_completion_runs_the_agent(serve_agents):
+async def test_a_chat_completion_runs_the_agent(serve_agents: Any) -> None:
     served = await serve_agents(DOUBLED)
     answer = await served.openai.chat.completions.create(model="helper", messages=HELLO)
     assert (answer.model, answer.choices[0].message.content) == ("helper", "It is 42.")
@@ -78,7 +78,7 @@ async def test_a_chat_completion_runs_the_agent(serve_agents):
     assert heard(served) == (["Double what you are given."], ["double"])
 
 
-async def test_it_streams(serve_agents):
+async def test_it_streams(serve_agents: Any) -> None:
     served = await serve_agents(DOUBLED)
     stream = await served.openai.chat.completions.create(
         model="helper", messages=HELLO, stream=True
@@ -89,7 +89,7 @@ async def test_it_streams(serve_agents):
     assert text == "It is 42."
 
 
-async def test_a_response_runs_the_agent_and_its_follow_up_too(serve_agents):
+async def test_a_response_runs_the_agent_and_its_follow_up_too(serve_agents: Any) -> None:
     served = await serve_agents([*DOUBLED, "You are welcome."])
     first = await served.openai.responses.create(
         model="helper", instructions="Be short.", input="Double 21."
@@ -104,7 +104,7 @@ async def test_a_response_runs_the_agent_and_its_follow_up_too(serve_agents):
     assert heard(served, 1)[0] == ["Double what you are given."]
 
 
-async def test_a_message_runs_the_agent(serve_agents):
+async def test_a_message_runs_the_agent(serve_agents: Any) -> None:
     served = await serve_agents(DOUBLED)
     answer = await served.anthropic.messages.create(
         model="helper", max_tokens=40, system="Be short.", messages=HELLO
@@ -114,7 +114,7 @@ async def test_a_message_runs_the_agent(serve_agents):
     assert heard(served) == (["Double what you are given.", "Be short."], ["double"])
 
 
-async def test_tokens_are_counted_with_what_the_agent_adds(serve_agents):
+async def test_tokens_are_counted_with_what_the_agent_adds(serve_agents: Any) -> None:
     served = await serve_agents([])
     counts = served.anthropic.messages.count_tokens
     plain = (await counts(model=MODEL, messages=HELLO)).input_tokens
@@ -124,7 +124,7 @@ async def test_tokens_are_counted_with_what_the_agent_adds(serve_agents):
     assert (await tokens.count(model="helper", input="Hello")).input_tokens > plain
 
 
-async def test_a_clients_own_tools_stand_behind_the_agents(serve_agents):
+async def test_a_clients_own_tools_stand_behind_the_agents(serve_agents: Any) -> None:
     served = await serve_agents([call("weather", city="Oslo")])
     answer = await served.openai.chat.completions.create(
         model="helper", messages=HELLO, tools=[WEATHER]
@@ -132,26 +132,29 @@ async def test_a_clients_own_tools_stand_behind_the_agents(serve_agents):
     [made] = answer.choices[0].message.tool_calls
     assert made.function.name == "weather"
     assert heard(served)[1] == ["double", "weather"]
-    flat = {"type": "function", **WEATHER["function"]}
+    weather: Any = WEATHER["function"]
+    flat = {"type": "function", **weather}
     served = await serve_agents([call("weather", city="Oslo")])
     response = await served.openai.responses.create(model="helper", input="Hello", tools=[flat])
     assert response.output[-1].name == "weather"
     assert heard(served)[1] == ["double", "weather"]
 
 
-async def test_a_tool_of_the_agents_name_is_refused(serve_agents):
+async def test_a_tool_of_the_agents_name_is_refused(serve_agents: Any) -> None:
     served = await serve_agents([])
-    clashing = {"type": "function", "function": {"name": "double", "parameters": {}}}
+    clashing: Any = {"type": "function", "function": {"name": "double", "parameters": {}}}
     with pytest.raises(openai.BadRequestError, match="'double' is a tool of the server's"):
         await served.openai.chat.completions.create(
             model="helper", messages=HELLO, tools=[clashing]
         )
     with pytest.raises(openai.BadRequestError, match="the server's tool 'double' has that name"):
-        flat = {"type": "function", **clashing["function"], "strict": False}
+        flat: Any = {"type": "function", **clashing["function"], "strict": False}
         await served.openai.responses.create(model="helper", input="Hello", tools=[flat])
 
 
-async def test_the_client_decides_about_sampling_and_the_agent_about_the_rest(serve_agents):
+async def test_the_client_decides_about_sampling_and_the_agent_about_the_rest(
+    serve_agents: Any,
+) -> None:
     served = await serve_agents(["Yes.", "No."])
     create = served.openai.chat.completions.create
     await create(model="helper", messages=HELLO, temperature=0.9, max_tokens=7)
@@ -163,13 +166,13 @@ async def test_the_client_decides_about_sampling_and_the_agent_about_the_rest(se
     assert (sampling.temperature, sampling.max_tokens) == (0.0, 50)
 
 
-async def test_its_limits_bound_the_run(serve_agents):
+async def test_its_limits_bound_the_run(serve_agents: Any) -> None:
     served = await serve_agents([call("double", number=number) for number in range(3)])
     with pytest.raises(openai.APIStatusError, match="more than max_turns=2 turns"):
         await served.openai.chat.completions.create(model="helper", messages=HELLO)
 
 
-async def test_agents_are_listed_as_models(serve_agents):
+async def test_agents_are_listed_as_models(serve_agents: Any) -> None:
     served = await serve_agents([])
     assert [model.id async for model in served.openai.models.list()] == [MODEL, "helper"]
     found = await served.openai.models.retrieve("helper")
@@ -181,7 +184,9 @@ async def test_agents_are_listed_as_models(serve_agents):
         await served.openai.chat.completions.create(model="halper", messages=HELLO)
 
 
-async def test_vllms_list_is_kept_and_its_server_answers_no_agent(serve_agents, helper):
+async def test_vllms_list_is_kept_and_its_server_answers_no_agent(
+    serve_agents: Any, helper: Any
+) -> None:
     cards = {"object": "list", "data": [{"id": MODEL, "object": "model", "owned_by": "vllm"}]}
     behind = Behind(JSONResponse(cards))
     served = await serve_agents(DOUBLED, vllm=VllmServer(behind, None))
@@ -198,14 +203,14 @@ async def test_vllms_list_is_kept_and_its_server_answers_no_agent(serve_agents, 
     assert len(behind.bodies) == asked
 
 
-async def test_an_error_of_vllms_list_is_passed_on(serve_agents):
+async def test_an_error_of_vllms_list_is_passed_on(serve_agents: Any) -> None:
     behind = Behind(JSONResponse({"error": {"message": "loading"}}, 503))
     served = await serve_agents([], vllm=VllmServer(behind, None))
     with pytest.raises(openai.InternalServerError, match="loading"):
         await served.openai.models.list()
 
 
-async def test_an_adapter_answers_for_the_agent(serve_agents, helper):
+async def test_an_adapter_answers_for_the_agent(serve_agents: Any, helper: Any) -> None:
     engine = ScriptedEngine([say("SELECT 1")], model=MODEL, adapters=["sql"])
     agents = {"query": replace(helper, name="query", adapter="sql")}
     served = await serve_agents(engine, agents=agents)
@@ -216,7 +221,7 @@ async def test_an_adapter_answers_for_the_agent(serve_agents, helper):
         await served.openai.chat.completions.create(model="query", messages=HELLO)
 
 
-def test_an_agent_may_not_have_the_name_of_the_model(helper):
+def test_an_agent_may_not_have_the_name_of_the_model(helper: Any) -> None:
     with pytest.raises(UsageError, match="'tiny/scripted' has the name of the model"):
         create_app(ScriptedEngine([], model=MODEL), Registry(), *settings(agents={MODEL: helper}))
 
@@ -253,7 +258,7 @@ def sells(messages: Any, tools: Any) -> Any:
     return say("A lamp is 24 euros, and there are 7.")
 
 
-async def test_the_example_sells_with_functions_and_an_agent_below(serve_example):
+async def test_the_example_sells_with_functions_and_an_agent_below(serve_example: Any) -> None:
     served = await serve_example(sells)
     answer = await served.openai.chat.completions.create(
         model="clerk", messages=[{"role": "user", "content": "A lamp?"}]
@@ -272,13 +277,13 @@ async def test_the_example_sells_with_functions_and_an_agent_below(serve_example
     assert names == [MODEL, "clerk", "storekeeper"]
 
 
-async def test_clients_may_use_no_tool_that_is_only_an_agents(serve_example):
+async def test_clients_may_use_no_tool_that_is_only_an_agents(serve_example: Any) -> None:
     served = await serve_example([])
     status, body = await served.chat(server_tools=["price"])
     assert (status, body["error"]["code"]) == (400, "unknown_tool")
 
 
-async def test_an_agent_below_keeps_to_the_key_of_its_client(serve_example):
+async def test_an_agent_below_keeps_to_the_key_of_its_client(serve_example: Any) -> None:
     keys = [Key("one-key", "one"), Key("other-key", "other")]
     served = await serve_example(sells, api_key=keys)
     client = served.openai.with_options(api_key="one-key")
@@ -295,8 +300,8 @@ async def test_an_agent_below_keeps_to_the_key_of_its_client(serve_example):
 
 
 async def test_an_agent_below_spends_the_tokens_of_the_run_and_of_the_key(
-    serve_example, monkeypatch
-):
+    serve_example: Any, monkeypatch: Any
+) -> None:
     def chatty(messages: Any, tools: Any) -> Any:
         if messages[-1]["role"] == "tool" or len(tools) == 1:
             return say("word " * 30)

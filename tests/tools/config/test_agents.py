@@ -1,5 +1,7 @@
 """Agents that `caesura.toml` describes: what it may say, and what is said of mistakes in it."""
 
+from typing import Any
+
 import pytest
 
 from caesura.tools.config.caesura_toml import Config
@@ -28,12 +30,12 @@ adapter = "sql"
 """
 
 
-def load(tmp_path, text: str) -> Config:
+def load(tmp_path: Any, text: str) -> Config:
     (tmp_path / "caesura.toml").write_text(text)
     return Config.load(tmp_path / "caesura.toml")
 
 
-def test_all_of_it(tmp_path):
+def test_all_of_it(tmp_path: Any) -> None:
     (tmp_path / "expert.md").write_text("Know all.\n")
     config = load(tmp_path, WHOLE)
     helper, expert = config.agents["helper"], config.agents["expert"]
@@ -77,19 +79,21 @@ def test_all_of_it(tmp_path):
         ("[agents.a]\ndescription = 'a'\ntools = ['a']", "the agents a -> a call each other"),
     ],
 )
-def test_mistakes_name_the_agent_and_what_to_do(tmp_path, text, said):
+def test_mistakes_name_the_agent_and_what_to_do(tmp_path: Any, text: Any, said: Any) -> None:
     with pytest.raises(SetupError) as raised:
         load(tmp_path, text)
     assert str(raised.value).startswith(str(tmp_path))
     assert said in str(raised.value)
 
 
-def test_an_agent_that_is_not_there_is_told(tmp_path):
+def test_an_agent_that_is_not_there_is_told(tmp_path: Any) -> None:
     with pytest.raises(SetupError, match=r"there is no agent 'halper' in .*; there are: helper"):
         load(tmp_path, "[agents.helper]").tools_of("halper")
 
 
-def test_a_file_that_came_along_reads_no_other_until_it_is_trusted(tmp_path, monkeypatch):
+def test_a_file_that_came_along_reads_no_other_until_it_is_trusted(
+    tmp_path: Any, monkeypatch: Any
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes").write_text("secret")
     (tmp_path / "caesura.toml").write_text("[agents.a]\ninstructions_file = 'notes'\n")

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,7 +59,7 @@ def untyped(item):
 
 
 @pytest.fixture
-def shop(tmp_path, monkeypatch):
+def shop(tmp_path: Any, monkeypatch: Any) -> Any:
     """Write a module of its own name beside a configuration; return its name and the folder."""
     number = sum(name.startswith("shop_") for name in sys.modules)
     name, helper, late = (f"{each}_{number}" for each in ("shop", "shelves", "taxes"))
@@ -78,14 +79,14 @@ def written(folder: Path, text: str) -> Config:
     return Config.load(folder / "caesura.toml")
 
 
-async def said(toolset, name: str, arguments: str) -> str:
+async def said(toolset: Any, name: str, arguments: str) -> str:
     async with Dispatcher(toolset.registry) as dispatcher:
         result = await dispatcher.run(ToolCall("one", name, arguments))
     assert result.error is None, result.content
     return result.content
 
 
-async def test_functions_objects_and_partials_are_tools(shop):
+async def test_functions_objects_and_partials_are_tools(shop: Any) -> None:
     name, folder = shop
     config = written(
         folder,
@@ -128,7 +129,7 @@ async def test_functions_objects_and_partials_are_tools(shop):
         assert await said(toolset, "count", '{"things": ["a", "b"]}') == "2"
 
 
-async def test_functions_stand_beside_the_built_in_tools_unless_some_are_enabled(shop):
+async def test_functions_stand_beside_the_built_in_tools_unless_some_are_enabled(shop: Any) -> None:
     name, folder = shop
     table = f'[tools.price]\nfunction = "{name}:price"\napproval = true\n'
     async with written(folder, table).toolset() as toolset:
@@ -162,7 +163,7 @@ async def test_functions_stand_beside_the_built_in_tools_unless_some_are_enabled
         ("leaving_{name}:price", "cannot be imported: SystemExit: "),
     ],
 )
-def test_mistakes_name_what_was_given_and_what_to_do(shop, reference, said):
+def test_mistakes_name_what_was_given_and_what_to_do(shop: Any, reference: Any, said: Any) -> None:
     name, folder = shop
     (folder / f"wrong_{name}.py").write_text("\n1 / 0\n")
     (folder / f"unwritten_{name}.py").write_text("def price(\n")
@@ -186,7 +187,7 @@ def test_mistakes_name_what_was_given_and_what_to_do(shop, reference, said):
         ('[tools]\nenabled = ["prize"]\n[tools.price]\nfunction = "a:b"', "did you mean 'price'?"),
     ],
 )
-def test_mistakes_are_told_before_anything_is_imported(tmp_path, text, said):
+def test_mistakes_are_told_before_anything_is_imported(tmp_path: Any, text: Any, said: Any) -> None:
     with pytest.raises(SetupError) as raised:
         written(tmp_path, text)
     assert said in str(raised.value)
@@ -201,7 +202,7 @@ def test_mistakes_are_told_before_anything_is_imported(tmp_path, text, said):
         ("when_unknown = 'guess'", "when_unknown: input should be 'ask' or 'fail'"),
     ],
 )
-def test_options_are_checked(shop, line, said):
+def test_options_are_checked(shop: Any, line: Any, said: Any) -> None:
     name, folder = shop
     given = line if line.startswith("function") else f'function = "{name}:price"\n{line}'
     with pytest.raises(SetupError) as raised:
@@ -209,7 +210,7 @@ def test_options_are_checked(shop, line, said):
     assert said in str(raised.value)
 
 
-def test_the_search_path_keeps_its_order(shop):
+def test_the_search_path_keeps_its_order(shop: Any) -> None:
     name, folder = shop
     before = list(sys.path)
     assert callable(imported(f"{name}:price", folder))
@@ -218,7 +219,9 @@ def test_the_search_path_keeps_its_order(shop):
     assert sys.path == [*before, str(folder), str(Path.cwd())]
 
 
-def test_a_file_that_came_along_imports_nothing_until_it_is_trusted(shop, monkeypatch):
+def test_a_file_that_came_along_imports_nothing_until_it_is_trusted(
+    shop: Any, monkeypatch: Any
+) -> None:
     name, folder = shop
     monkeypatch.chdir(folder)
     (folder / "caesura.toml").write_text(f'[tools.price]\nfunction = "{name}:price"\n')
@@ -227,7 +230,7 @@ def test_a_file_that_came_along_imports_nothing_until_it_is_trusted(shop, monkey
     assert name not in sys.modules
 
 
-def test_the_commands_show_and_call_functions(shop):
+def test_the_commands_show_and_call_functions(shop: Any) -> None:
     name, folder = shop
     written(folder, f'[tools]\nenabled = ["price"]\n[tools.price]\nfunction = "{name}:price"\n')
     config = ["--config", str(folder / "caesura.toml")]
