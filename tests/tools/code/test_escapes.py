@@ -3,19 +3,21 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from caesura.tools.code import box as box_module
-from caesura.tools.code.box import Bounds, Box, interpreter
+from caesura.tools.code.box import Bounds, Box, BoxFailed, command, interpreter
 from caesura.tools.code.probe import escapes_from
 from tests.kit.waiting import until
 
@@ -412,6 +414,24 @@ async def test_a_call_that_is_cancelled_ends_and_the_sandbox_goes_on(box: Box) -
 
 def test_the_probe_finds_nothing_in_an_ordinary_users_sandbox(as_nobody: list[str]) -> None:
     assert escapes_from(Bounds(*interpreter("/usr/bin/python3")), as_nobody) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root, setpriv")
+def test_a_machine_without_namespaces_refuses_with_the_reason(bounds: Bounds) -> None:
+    lesser = ["setpriv", "--bounding-set", "-sys_admin", *command()]
+    told = r"root may not make namespaces .*; in a container, give it the capability SYS_ADMIN"
+    with pytest.raises(BoxFailed, match=told):
+        escapes_from(bounds, lesser)
+
+
+def test_a_first_process_that_does_not_run_is_told(bounds: Bounds) -> None:
+    with pytest.raises(BoxFailed, match="the sandbox's first process ended at the start"):
+        escapes_from(bounds, ["true"])
+    with pytest.raises(BoxFailed, match=r"does not run: .*'/nowhere'"):
+        escapes_from(bounds, ["/nowhere"])
+    wrong = replace(bounds, python="/nowhere")
+    with pytest.raises(BoxFailed, match="cannot run in the sandbox: /nowhere cannot be"):
+        escapes_from(wrong, command())
 
 
 def test_the_tries_of_the_probe_work_outside(bounds: Bounds, tmp_path: Path) -> None:

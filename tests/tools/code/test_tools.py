@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from caesura.tools.artifacts import ArtifactStore
+from caesura.tools.code.box import BoxFailed
 from caesura.tools.code.sandbox import SandboxSettings
 from caesura.tools.code.shell import Outcome, outcome_in, result_of
 from caesura.tools.code.writing_back import Folder
@@ -308,6 +309,21 @@ async def test_sandboxes_are_bounded(tmp_path: Path) -> None:
             told = await other.run(asked)
             assert told.content == "error: all sandboxes are in use: try again later"
         assert (await other.run(asked)).content == "1"
+
+
+async def test_without_a_safe_sandbox_a_tool_is_refused(
+    tools: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(python: str) -> str:
+        raise BoxFailed("the sandbox does not hold: a program in it could mount")
+
+    monkeypatch.setattr("caesura.tools.code.sandbox.check", fails)
+    with pytest.raises(SetupError) as told:
+        await tools(shell={})
+    assert str(told.value) == (
+        "the tool 'shell' has no safe sandbox here: "
+        "the sandbox does not hold: a program in it could mount"
+    )
 
 
 def test_a_foreign_configuration_may_not_reach_out(
