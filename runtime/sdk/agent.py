@@ -199,6 +199,9 @@ class Agent(AsyncClosing, Generic[T, D]):
         recorder: "Recorder | None" = None,
     ) -> None:
         _check("sampling", sampling, Sampling, "sampling=Sampling(temperature=0.2)")
+        _check("name", name, str | None, 'name="helper"')
+        _check("on_question", on_question, Callable | None, "on_question=ask, a function")
+        _check("on_approval", on_approval, Callable | None, "on_approval=decide, a function")
         _check("limits", limits, Limits | None, "limits=Limits(max_turns=3)")
         form = _form_of(output, output_retries, sampling)
         self._models = models_of(engine, model, api_key)

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -55,6 +55,26 @@ class Begin:
         return Begin(id=f"{self.id}-{uuid.uuid4().hex[:8]}", store=self.store, record=record)
 
 
+_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+
+
+def checked_history(messages: object) -> tuple[Message, ...]:
+    """Return messages in OpenAI's form. Raises `UsageError` for anything else."""
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+        raise UsageError(
+            f"a history is a list of messages, got {messages!r:.80}: write"
+            ' [{"role": "user", "content": ...}, ...], or give the text to session.run(...)'
+        )
+    told = tuple(messages)
+    for at, each in enumerate(told):
+        role = each.get("role") if isinstance(each, Mapping) else None
+        if role not in _ROLES:
+            raise UsageError(
+                f"message {at} of the history has no role of {', '.join(_ROLES)}: {each!r:.80}"
+            )
+    return told
+
+
 def begin_of(messages: Sequence[Message], name: object, store: object, state: object) -> Begin:
     """Return what a session begins with. Raises `UsageError`."""
     record = SessionRecord()
@@ -65,7 +85,7 @@ def begin_of(messages: Sequence[Message], name: object, store: object, state: ob
             )
         record = _read_state(state)
     found = store_of(store)
-    told = tuple(messages)
+    told = checked_history(messages)
     if name is None:
         return Begin(messages=told, store=found, record=record)
     return Begin(messages=told, id=checked_id(name), store=found, record=record)
@@ -203,7 +223,11 @@ class Memory:
         return self._begin.branch(self.record.copy())
 
     def edit(self, messages: Sequence[Message]) -> None:
-        """Replace the history; the tokens before the first run that differs stay."""
+        """Replace the history; the tokens before the first run that differs stay.
+
+        Raises `UsageError` for what is no history.
+        """
+        messages = checked_history(messages)
         pairs = zip(self.messages, messages, strict=False)
         same = next((at for at, (one, other) in enumerate(pairs) if one != other), None)
         if same is None:

@@ -54,6 +54,8 @@ def _model_of(engine: object, model: object, api_key: str | None) -> str | Engin
         raise UsageError(f"{model!r} is the address of a server: write Agent({model!r})")
     if model is None or isinstance(model, str):
         return model
+    if isinstance(model, type):
+        raise UsageError(f"the model is an Engine, got its class: write {model.__name__}(...)")
     if not hasattr(model, "open"):
         raise UsageError(
             f"the model must be a Hugging Face id, a directory, an Engine or None, got {model!r}"

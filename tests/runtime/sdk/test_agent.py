@@ -103,6 +103,15 @@ def test_an_unknown_builtin_is_named():
             lambda: Agent(ScriptedEngine()).run_sync([{"role": "user", "content": "Hi."}]),
             r"the prompt is a list of messages, with the roles \['user'\]: open agent.session",
         ),
+        (lambda: Agent(ScriptedEngine), r"got its class: write ScriptedEngine\(...\)"),
+        (lambda: Agent(name=3), r"name is of type int: write name="),
+        (lambda: Agent(on_approval=True), "on_approval is of type bool: write on_approval="),
+        (lambda: Agent().session("Hi."), "a history is a list of messages, got 'Hi.'"),
+        (lambda: Agent().session({"role": "user"}), "a history is a list of messages, got {"),
+        (
+            lambda: Agent().session([{"role": "user", "content": "Hi."}, {"role": "human"}]),
+            r"message 1 of the history has no role of .*: \{'role': 'human'\}",
+        ),
     ],
 )
 def test_an_argument_of_another_kind_is_refused_in_a_sentence(make, message):
