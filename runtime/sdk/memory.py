@@ -163,8 +163,8 @@ class Memory:
         return None if self._place is None else self._place.trouble
 
     def check_read(self) -> None:
-        """Raise `UsageError` for a session that its store was not asked for."""
-        if not self._is_read:
+        """Raise `UsageError` for a session of which nothing is known before its store is asked."""
+        if not (self._is_read or self.messages):
             raise UsageError(
                 f"the session {self._begin.id!r} was not read from its store yet: use it in"
                 " `async with agent.session(...) as session`"

@@ -182,8 +182,8 @@ class Session(AsyncClosing, Generic[T]):
         A branch begins with the same tokens, which the engine has in its prefix cache, and has its
         own turns from here on. It has the same tools; `sampling` replaces its settings. Where those
         have a seed, each branch has another one. The branches of a session in a store are kept
-        there too, under ids of their own. For a branch with other tools, give `state()` to a
-        session of another agent.
+        there too once they are opened, under ids of their own. For a branch with other tools, give
+        `state()` to a session of another agent.
 
         Raises `UsageError` while a run is under way, and for a number below 1.
         """

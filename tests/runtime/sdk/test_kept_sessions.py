@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from caesura import Agent, ScriptedEngine, Sessions, UsageError, tool
+from caesura import Agent, RequestFailed, ScriptedEngine, Sessions, UsageError, tool
 from caesura.runtime.events import Usage
 from caesura.runtime.journal.store import JournalUnavailable, SqliteJournal
 from caesura.runtime.run.fold import CANCELLED
 from caesura.runtime.sdk.keeper import Keeper
 from caesura.runtime.sdk.record import End, Rewound, SessionRecord
-from caesura.runtime.testing import Item, call, calls, inline, malformed, say
+from caesura.runtime.testing import Item, call, calls, fail, inline, malformed, say
 from caesura.scheduler.session_log import LoggedTurn, TurnOutcome
+from tests.kit.loops import another_loop
 
 
 @tool
@@ -386,3 +387,46 @@ async def test_postgres_keeps_sessions_too(database: str) -> None:
     await sessions.delete("u")
     assert await sessions.list() == ()
     await sessions.aclose()
+
+
+def test_an_engine_on_another_event_loop_keeps_them_alike(tmp_path: Path) -> None:
+    class Elsewhere(ScriptedEngine):
+        loop: asyncio.AbstractEventLoop
+
+    async def started() -> Elsewhere:
+        engine = Elsewhere(
+            [calls(call("double", n=2), text="So:"), say("4"), say("Yes."), say("No.")]
+        )
+        engine.loop = asyncio.get_running_loop()
+        return engine
+
+    async def talk(agent: Agent) -> list[str]:
+        async with agent.session(id="u", store=tmp_path / "s") as session:
+            await session.run("Go on.")
+            (branch,) = session.fork(1)
+            kept = session.messages
+            await branch.aclose()
+        assert branch.messages == kept
+        return [each["role"] for each in kept]
+
+    with another_loop() as loop:
+        engine = asyncio.run_coroutine_threadsafe(started(), loop).result(30)
+        agent = Agent(engine, [double])
+        first = ["user", "assistant", "tool", "assistant"]
+        assert asyncio.run(talk(agent)) == first
+        assert asyncio.run(talk(agent)) == [*first, "user", "assistant"]
+    assert [len(turn) for turn in sent(engine)[1]] == [1, 1, 1]
+
+
+async def test_a_run_that_another_model_went_on_with_is_rendered_again(store: Sessions) -> None:
+    first = ScriptedEngine([call("double", n=2), fail(RequestFailed("lost"))], model="one")
+    second = ScriptedEngine([say("4"), say("Yes.")], model="two")
+    async with Agent([first, second], [double]).session(id="u", store=store) as session:
+        assert (await session.run("Double 2.")).text == "4"
+        before = session.messages
+        assert (await session.run("Sure?")).text == "Yes."
+    third = ScriptedEngine([say("Bye.")], model="one")
+    async with third, Agent(third, [double]).session(id="u", store=store) as session:
+        assert session.messages[: len(before)] == before
+        await session.run("Bye.")
+    assert [len(turn) for turn in sent(third)[0]] == [7]
