@@ -12,8 +12,9 @@ import pytest
 
 from caesura import Agent, RemoteEngine, Sampling, ScriptedEngine, Session, tool
 from caesura.runtime.engine import Engine
-from caesura.runtime.events import RunEvent, TextDelta, TurnEnded
+from caesura.runtime.events import CallStarted, RunEvent, TextDelta, TurnEnded
 from caesura.runtime.launch import CPU_BLOCK_SIZE
+from caesura.runtime.sdk.across import SessionAcross
 from caesura.runtime.testing import Item, call, say
 from caesura.scheduler.messages import Message
 from caesura.scheduler.vllm.client.engine import VllmEngine
@@ -42,8 +43,11 @@ async def on(
 
 
 def tokens_of(session: Session) -> list[int]:
+    """Return the tokens of the engine's session, which are those that are kept."""
     held = session._engine_session
+    held = held._session if isinstance(held, SessionAcross) else held
     assert isinstance(held, VllmSession)
+    assert session._memory.record.context() == held.tokens
     return list(held.tokens)
 
 
@@ -122,6 +126,26 @@ async def test_a_run_goes_on_where_it_was_in_another_session(on: Engine) -> None
                 assert answer.text == whole.text
             assert session.messages == whole.messages
     assert len(made) == calls + 1  # the one call that had no result, and may be repeated
+
+
+async def test_a_run_goes_on_within_its_answer(on: Engine, tmp_path: Path) -> None:
+    agent, states = Agent(on, [calculator], sampling=GREEDY), list[str]()
+    async with agent.session() as session:
+        await session.run("Hello! Who are you?")
+        async for event in session.stream(QUESTION):
+            if isinstance(event, TextDelta | CallStarted) and len(states) < 3:
+                states.append(session.state())
+        whole = session.messages
+    for number, state in enumerate(states):
+        async with agent.session(id=f"{number}", store=tmp_path / "s", state=state) as session:
+            assert session.is_under_way
+            await session.run()
+            assert said(session.messages) == said(whole)
+            made = [each["id"] for message in whole for each in message.get("tool_calls", ())]
+            again = [
+                each["id"] for message in session.messages for each in message.get("tool_calls", ())
+            ]
+            assert again == made
 
 
 async def test_the_tokens_are_those_that_were_sampled_and_branches_compute_nothing_twice(
