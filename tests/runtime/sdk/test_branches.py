@@ -102,7 +102,8 @@ async def test_a_rewound_session_forgets_whole_turns() -> None:
         await session.run("Another.")
         session.rewind(2)
         assert texts(session.messages) == ["Be brief."]
-        for turns in (1, 0, -1, True, "1"):
+        wrong: list[Any] = [1, 0, -1, True, "1"]
+        for turns in wrong:
             with pytest.raises(UsageError, match=rf"has 0 turn\(s\) to forget, got {turns!r}"):
                 session.rewind(turns)
         assert (await session.run("First.")).text == "1 prompts."
