@@ -18,7 +18,7 @@ from benchmarks.engines import caesura_engine
 from caesura.intercept.calls.events import CallFinished, TurnEnded
 from caesura.scheduler.messages import SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine
-from caesura.tools import calculator
+from caesura.tools.calculator.tool import calculator
 
 QUESTION = [{"role": "user", "content": "What is 48 * 17?"}]
 

@@ -22,7 +22,8 @@ from rich.table import Table
 
 from benchmarks import tools_streaming
 from benchmarks.pairs import ratio
-from caesura.tools import Dispatcher, Registry, Tool, ToolCall, calculator, tool
+from caesura.tools import Dispatcher, Registry, Tool, ToolCall, tool
+from caesura.tools.calculator.tool import calculator
 from caesura.tools.context import ToolRun
 from caesura.tools.result import ResultLimits
 from caesura.tools.worker import WorkerPool

@@ -24,7 +24,8 @@ from caesura.runtime.sdk import engines
 from caesura.runtime.server import ServerParts, create_app
 from caesura.runtime.server.listen import listening
 from caesura.runtime.testing import call, say
-from caesura.tools import Registry, calculator
+from caesura.tools import Registry
+from caesura.tools.calculator.tool import calculator
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.config.functions import FunctionSettings
 from caesura.tools.config.toolset import BUILTINS

@@ -41,6 +41,7 @@ RARE = (
     *("fastapi", "httpx", "multiprocessing", "psycopg", "typer", "rich"),
     *("caesura.runtime.launch", "caesura.runtime.recording", "caesura.runtime.server"),
     *("caesura.runtime.remote", "caesura.runtime.cli", "caesura.runtime.sdk.output"),
+    *("caesura.tools.calculator", "caesura.tools.clock", "caesura.tools.net"),
 )
 """Modules that few agents need, and that take long to import."""
 

@@ -4,8 +4,6 @@ A tool is a typed Python function under `@tool`. A `Registry` holds tools by nam
 `Dispatcher` runs the calls that a model writes, and returns every failure as a result.
 """
 
-from caesura.tools.calculator.tool import calculator
-from caesura.tools.clock import clock
 from caesura.tools.dispatcher import Dispatcher
 from caesura.tools.registry import Registry
 from caesura.tools.result import ToolCall, ToolResult, malformed
@@ -17,8 +15,6 @@ __all__ = [
     "Tool",
     "ToolCall",
     "ToolResult",
-    "calculator",
-    "clock",
     "malformed",
     "tool",
 ]

@@ -1,7 +1,7 @@
 """What tests ask of the bundled model, and what a grammar makes it say."""
 
 from caesura.scheduler.messages import Message, Sampling, TextFormat
-from caesura.tools import calculator
+from caesura.tools.calculator.tool import calculator
 
 LOOKUP = {
     "type": "function",

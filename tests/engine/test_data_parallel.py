@@ -20,7 +20,7 @@ from caesura.scheduler.errors import EngineFailed
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.session import VllmSession
-from caesura.tools import calculator
+from caesura.tools.calculator.tool import calculator
 
 # Each of several processes imports vLLM, which takes long on a busy machine.
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -21,7 +21,8 @@ from caesura.runtime.server.listen import listening
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import CallRule, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine
-from caesura.tools import Registry, calculator
+from caesura.tools import Registry
+from caesura.tools.calculator.tool import calculator
 
 pytestmark = pytest.mark.engine
 

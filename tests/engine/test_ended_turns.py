@@ -16,7 +16,8 @@ from caesura.runtime.server.app import ServerParts
 from caesura.runtime.server.listen import listening
 from caesura.scheduler.engine_options import EngineOptions
 from caesura.scheduler.vllm.client.engine import VllmEngine
-from caesura.tools import Registry, calculator
+from caesura.tools import Registry
+from caesura.tools.calculator.tool import calculator
 
 pytestmark = pytest.mark.engine
 

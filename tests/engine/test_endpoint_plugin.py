@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from openai import AsyncOpenAI
 
-from caesura.tools import calculator
+from caesura.tools.calculator.tool import calculator
 from tests.engine.stock_server import vllm_server
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]

@@ -13,7 +13,7 @@ from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.rendering.splice import Splicer
 from caesura.scheduler.vllm.client.session import VllmSession
-from caesura.tools import calculator
+from caesura.tools.calculator.tool import calculator
 from tests.engine.templates import over
 
 pytestmark = pytest.mark.engine

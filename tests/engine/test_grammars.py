@@ -15,7 +15,7 @@ from caesura.runtime.errors import UsageError
 from caesura.scheduler.messages import CallRule, Message, Sampling, SessionSpec, TextFormat
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.session import VllmSession
-from caesura.tools import calculator
+from caesura.tools.calculator.tool import calculator
 from tests.engine.asked import HELLO, PERSON, TOOLS
 
 pytestmark = pytest.mark.engine

@@ -19,7 +19,7 @@ from caesura.runtime.testing import Item, call, say
 from caesura.scheduler.messages import Message
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.session import VllmSession
-from caesura.tools import calculator
+from caesura.tools.calculator.tool import calculator
 
 pytestmark = pytest.mark.engine
 

@@ -21,7 +21,8 @@ from caesura.runtime.server.app import ServerParts
 from caesura.runtime.server.listen import listening
 from caesura.runtime.server.load.options import ServerOptions
 from caesura.scheduler.vllm.client.engine import VllmEngine
-from caesura.tools import Registry, calculator
+from caesura.tools import Registry
+from caesura.tools.calculator.tool import calculator
 from tests.kit import wrong_bodies
 from tests.kit.request_fields import BODIES, CHAT, OURS, taken
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from caesura.runtime.recording import catalog
-from caesura.tools import calculator
+from caesura.tools.calculator.tool import calculator
 from tests.kit.browser import Open, Shown, chromium, open_page
 from tests.ui.reading import about, amount, listed
 from tests.ui.serving import Endpoint, serving

@@ -7,7 +7,7 @@ import pytest
 from caesura.intercept.calls.events import ReasoningDelta, TextDelta, TurnEnded
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine
-from caesura.tools import calculator
+from caesura.tools.calculator.tool import calculator
 from tests.engine.asked import ANSWER, ASKED, FORCED, THOUGHT, WRITTEN
 
 pytestmark = pytest.mark.engine

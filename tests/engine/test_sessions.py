@@ -14,7 +14,7 @@ from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.request import LiveRequest, RequestOptions
 from caesura.scheduler.vllm.client.session import VllmSession
-from caesura.tools import calculator
+from caesura.tools.calculator.tool import calculator
 
 pytestmark = pytest.mark.engine
 

@@ -14,7 +14,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from caesura.scheduler.vllm.wire import WATCH_KEY
-from caesura.tools import calculator
+from caesura.tools.calculator.tool import calculator
 from tests.engine.stock_server import vllm_server
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]

@@ -25,7 +25,7 @@ from caesura.scheduler.messages import CallRule, Message, Sampling, SessionSpec,
 from caesura.scheduler.session_log import LoggedTurn, MemoryLog, SessionLog
 from caesura.scheduler.vllm.client.api_server import RenewedApp
 from caesura.scheduler.vllm.client.engine import VllmEngine
-from caesura.tools import calculator
+from caesura.tools.calculator.tool import calculator
 from tests.engine.asked import ASKED, FORCED, HELLO, PERSON, TOOLS
 
 from .killing import kill

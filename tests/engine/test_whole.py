@@ -19,7 +19,9 @@ from caesura.runtime.server import create_app
 from caesura.runtime.server.app import ServerParts
 from caesura.runtime.server.listen import listening
 from caesura.scheduler.vllm.client.engine import VllmEngine
-from caesura.tools import Registry, calculator, clock
+from caesura.tools import Registry
+from caesura.tools.calculator.tool import calculator
+from caesura.tools.clock import clock
 
 pytestmark = pytest.mark.engine
 

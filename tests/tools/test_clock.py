@@ -2,8 +2,9 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from caesura.tools import Dispatcher, Registry, ToolCall, calculator, clock
-from caesura.tools.clock import make_clock
+from caesura.tools import Dispatcher, Registry, ToolCall
+from caesura.tools.calculator.tool import calculator
+from caesura.tools.clock import clock, make_clock
 from caesura.tools.errors import Permanent
 
 NOON = datetime(2026, 11, 21, 13, 5, 33, tzinfo=UTC)

@@ -302,9 +302,11 @@ async def test_a_closed_agent_says_so(started):
     for agent in (Agent("tiny", ["calculator"]), Agent(engine)):
         async with agent, agent.session() as session:
             await session.run("Hi.")
-        for again in (agent.run, agent.start, session.run, agent.session().run):
+        for again in (agent.run, session.run, agent.session().run):
             with pytest.raises(UsageError, match="closed"):
-                await (again() if again == agent.start else again("Hi."))
+                await again("Hi.")
+        with pytest.raises(UsageError, match="closed"):
+            await agent.start()
         await agent.aclose()
     assert [each.closed for each in started] == [True]
     assert not engine.closed

@@ -15,7 +15,7 @@ from caesura.runtime.sdk import across
 from caesura.runtime.sdk import engines as shared
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.sdk.background import BACKGROUND
-from caesura.runtime.testing import ScriptedEngine, call, fail, say
+from caesura.runtime.testing import Item, ScriptedEngine, call, fail, say
 from caesura.scheduler.messages import SessionSpec
 from caesura.tools import Tool, tool
 from caesura.tools.context import current
@@ -105,7 +105,7 @@ def test_a_session_goes_on_in_another_loop(started: list[Here]) -> None:
 
 
 async def test_events_and_errors_are_those_of_the_same_loop() -> None:
-    script = [call("look"), fail(RequestFailed("refused"), "It is")]
+    script: list[Item] = [call("look"), fail(RequestFailed("refused"), "It is")]
 
     async def look() -> str:
         """Look."""

@@ -15,7 +15,8 @@ from caesura.runtime.errors import UsageError
 from caesura.runtime.run.context import pauses_of
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.testing import ScriptedEngine, call, say
-from caesura.tools import calculator, tool
+from caesura.tools import tool
+from caesura.tools.calculator.tool import calculator
 from caesura.tools.people import Pending, People, PeopleSettings, make_ask_user, with_approval
 from tests.kit.waiting import until
 

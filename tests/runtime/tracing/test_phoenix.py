@@ -12,7 +12,7 @@ from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.runtime.tracing.export import Exports
 from caesura.runtime.tracing.tracing import exporter_of
-from caesura.tools import calculator
+from caesura.tools.calculator.tool import calculator
 
 URL = os.environ.get("CAESURA_TEST_PHOENIX_URL", "")
 

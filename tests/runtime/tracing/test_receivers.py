@@ -19,7 +19,7 @@ from caesura.runtime.tracing import export
 from caesura.runtime.tracing.export import Exports
 from caesura.runtime.tracing.setup import from_environment
 from caesura.runtime.tracing.tracing import exporter_of
-from caesura.tools import calculator
+from caesura.tools.calculator.tool import calculator
 from tests.runtime.tracing.receivers import grpc_receiver, http_receiver
 
 RUN = ["chat m", "chat m", "execute_tool calculator", "invoke_agent"]

@@ -2,9 +2,8 @@ import math
 
 import pytest
 
-from caesura.tools import calculator
 from caesura.tools.calculator.functions import MAX_RESULT_DIGITS, CalculationError
-from caesura.tools.calculator.tool import MAX_CHARACTERS, evaluate
+from caesura.tools.calculator.tool import MAX_CHARACTERS, calculator, evaluate
 
 
 @pytest.mark.parametrize(

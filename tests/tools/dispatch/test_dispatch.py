@@ -4,7 +4,8 @@ import traceback
 
 import pytest
 
-from caesura.tools import Dispatcher, Registry, Tool, ToolCall, calculator, tool
+from caesura.tools import Dispatcher, Registry, Tool, ToolCall, tool
+from caesura.tools.calculator.tool import calculator
 from caesura.tools.context import ToolRun
 from caesura.tools.errors import Permanent, ToolError, Unavailable
 from caesura.tools.result import ResultLimits

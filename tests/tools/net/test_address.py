@@ -5,6 +5,7 @@ import socket
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import pytest
+from aiohttp import TCPConnector
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -179,7 +180,9 @@ async def test_a_name_that_changes_its_mind(monkeypatch, site) -> None:
     site.says("/", b"first", Connection="close")
     assert (await client.file(Outgoing(site.url(host="evil.example")))).data == b"first"
     # The name is resolved again once its entry has run out.
-    client._sessions[asyncio.get_running_loop()].connector.clear_dns_cache()
+    connector = client._sessions[asyncio.get_running_loop()].connector
+    assert isinstance(connector, TCPConnector)
+    connector.clear_dns_cache()
     with pytest.raises(HttpRefused, match="has no public address"):
         await client.file(Outgoing(site.url(host="evil.example")))
     await client.aclose()

@@ -6,6 +6,7 @@ import json
 import socket
 import time
 from email.utils import formatdate
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -280,7 +281,7 @@ def test_it_goes_on_in_a_second_event_loop_when_the_first_has_ended() -> None:
     asyncio.run(client.aclose())
 
 
-async def test_each_event_loop_has_connections_of_its_own(client, site) -> None:
+async def test_each_event_loop_has_connections_of_its_own(client: HttpClient, site: Any) -> None:
     request = Outgoing(site.says("/api", b"{}", **JSON))
     with another_loop() as there:
         for loop in (there, asyncio.get_running_loop(), there):
