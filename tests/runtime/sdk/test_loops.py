@@ -212,9 +212,11 @@ def test_an_engine_of_the_user_needs_its_loop_to_run() -> None:
         agent = Agent(engine)
         assert agent.run_sync("Hi.").text == "Hi."
         assert asyncio.run(agent.run("Hi.")).text == "Hi."
-    for ask in (lambda: agent.run_sync("Hi."), lambda: asyncio.run(agent.run("Hi."))):
-        with pytest.raises(UsageError, match="the event loop that started it, which is closed"):
-            ask()
+    closed = "the event loop that started it, which is closed"
+    with pytest.raises(UsageError, match=closed):
+        agent.run_sync("Hi.")
+    with pytest.raises(UsageError, match=closed):
+        asyncio.run(agent.run("Hi."))
 
 
 async def test_an_engine_whose_loop_ends_within_a_turn_has_failed() -> None:
