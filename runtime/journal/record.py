@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
@@ -53,13 +54,16 @@ result came, `OTHER` for any other event, or an object that the run's server und
 OTHER = -1
 """A step for an event that is neither a piece of text nor a result."""
 
-_TURN = TypeAdapter(LoggedTurn)
-_OUTCOME = TypeAdapter(TurnOutcome)
-_RESULT = TypeAdapter(ToolResult)
-_TOKENS = TypeAdapter(list[int])
-_STEPS = TypeAdapter(list[int | str])
-_TOLD_TOKENS = TypeAdapter(tuple[list[int], list[int | str]])
-_OBJECT = TypeAdapter(dict[str, Any])
+
+@cache
+def adapter(kind: Any) -> TypeAdapter[Any]:
+    """Return what reads and writes a type; it is made at its first use, since that takes time."""
+    return TypeAdapter(kind)
+
+
+def of_kind(kind: Any, value: Any) -> Any:
+    """Return a value that was read as one of a type. Raises pydantic's `ValidationError`."""
+    return adapter(kind).validate_python(value)
 
 
 class BadJournal(ValueError):
@@ -124,7 +128,7 @@ def recorded(run_id: str, bodies: Sequence[str]) -> Recorded:
                 f"the journal of {run_id} does not begin with an entry of version {VERSION}, but"
                 f" with {bodies[0][:60]!r}"
             )
-        record = Recorded(run_id, _OBJECT.validate_python(first["about"]), entries=len(bodies))
+        record = Recorded(run_id, of_kind(dict[str, Any], first["about"]), entries=len(bodies))
         for body in bodies[1:]:
             place += 1
             kind, value = json.loads(body)
@@ -148,26 +152,26 @@ def recorded(run_id: str, bodies: Sequence[str]) -> Recorded:
 def _take(record: Recorded, kind: str, value: Any) -> None:
     match kind:
         case "turn":
-            record.turns.append(_TURN.validate_python(value))
+            record.turns.append(of_kind(LoggedTurn, value))
         case "tokens":
-            record.turns[-1].sampled.extend(_TOKENS.validate_python(value))
+            record.turns[-1].sampled.extend(of_kind(list[int], value))
         case "told_tokens":
-            tokens, steps = _TOLD_TOKENS.validate_python(value)
+            tokens, steps = of_kind(tuple[list[int], list[int | str]], value)
             record.turns[-1].sampled.extend(tokens)
             record.steps += steps
         case "outcome":
-            record.turns[-1].outcome = _OUTCOME.validate_python(value)
+            record.turns[-1].outcome = of_kind(TurnOutcome, value)
             record.earlier_deaths = 0
         case "call":
             record.dispatched.append(str(value))
         case "result":
-            result = _RESULT.validate_python(value)
+            result = of_kind(ToolResult, value)
             record.results[result.call_id] = result
             record.earlier_deaths = 0
         case "told":  # what was streamed
-            record.steps += _STEPS.validate_python(value)
+            record.steps += of_kind(list[int | str], value)
         case "step":
-            record.steps.append(_OBJECT.validate_python(value))
+            record.steps.append(of_kind(dict[str, Any], value))
         case "resumed":
             record.earlier_deaths = int(value)
         case _:

@@ -6,14 +6,14 @@ a session goes on from them in any process, and behind any of its runs.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from caesura.runtime.events import Usage
-from caesura.runtime.journal.record import BadJournal, Kind, begun, encoded
+from caesura.runtime.journal.record import BadJournal, Kind, adapter, begun, encoded, of_kind
 from caesura.runtime.run.fold import CANCELLED, digest, tool_message
 from caesura.scheduler.messages import Message, SessionSpec
 from caesura.scheduler.session_log import LoggedTurn, TurnOutcome
@@ -108,17 +108,6 @@ class Rewound:
     runs: int
 
 
-_TURN = TypeAdapter(SavedTurn)
-_OUTCOME = TypeAdapter(TurnOutcome)
-_RESULT = TypeAdapter(ToolResult)
-_TOKENS = TypeAdapter(list[int])
-_MESSAGES = TypeAdapter(list[dict[str, Any]])
-_BEGIN = TypeAdapter(Begin)
-_END = TypeAdapter(End)
-_REWOUND = TypeAdapter(Rewound)
-_USAGE = TypeAdapter(Usage)
-
-
 def made_for(model: str, spec: SessionSpec, messages: Sequence[Message]) -> str:
     """Return a digest of what a prompt's tokens depend on: the model, tools and instructions."""
     told: list[Any] = [model, spec.adapter, dict(spec.template), spec.tool_choice]
@@ -187,8 +176,8 @@ class SessionRecord:
                 if place == 0:
                     self._read_begin(kind, value, name)
                 elif kind not in ("resumed", "left"):
-                    read = _READ.get(kind)
-                    self.take(kind, value if read is None else read(value))
+                    known = _KINDS.get(kind)
+                    self.take(kind, value if known is None else of_kind(known, value))
         except BadJournal:
             raise
         except (ValidationError, ValueError, TypeError, LookupError, RecursionError) as error:
@@ -200,14 +189,14 @@ class SessionRecord:
         about = value["about"] if kind == "begin" else None
         if not isinstance(about, dict) or about.get("session") != VERSION:
             raise BadJournal(f"{name!r} is no session of version {VERSION}")
-        self.usage = _USAGE.validate_python(about["usage"])
+        self.usage = of_kind(Usage, about["usage"])
 
     # -- written ---------------------------------------------------------------------------------
 
     @property
     def about(self) -> dict[str, Any]:
         """The value with which the entries begin."""
-        return {"session": VERSION, "usage": _USAGE.dump_python(self.usage, mode="json")}
+        return {"session": VERSION, "usage": adapter(Usage).dump_python(self.usage, mode="json")}
 
     def entries(self) -> Iterator[tuple[Kind, Any]]:
         """Yield entries, behind the first one, that make the same record."""
@@ -328,14 +317,14 @@ class SessionRecord:
         return len(kept)
 
 
-_READ: dict[str, Callable[[Any], Any]] = {
-    "messages": _MESSAGES.validate_python,
-    "run": _BEGIN.validate_python,
-    "turn": _TURN.validate_python,
-    "tokens": _TOKENS.validate_python,
-    "outcome": _OUTCOME.validate_python,
+_KINDS: dict[str, Any] = {
+    "messages": list[dict[str, Any]],
+    "run": Begin,
+    "turn": SavedTurn,
+    "tokens": list[int],
+    "outcome": TurnOutcome,
     "call": str,
-    "result": _RESULT.validate_python,
-    "ended": _END.validate_python,
-    "rewound": _REWOUND.validate_python,
+    "result": ToolResult,
+    "ended": End,
+    "rewound": Rewound,
 }
