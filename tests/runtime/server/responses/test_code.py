@@ -1,11 +1,14 @@
 """OpenAI's code interpreter and shell in Responses, run by the server's own tools."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from openai import types
 from pydantic import TypeAdapter
 
+from caesura.runtime.audit import AuditLog
 from caesura.runtime.server.responses.output import events_again
 from caesura.runtime.testing import call, calls, say
 from caesura.tools.tool import Tool
@@ -191,3 +194,21 @@ async def test_what_has_no_meaning_here_is_left_out(
         "field container.file_ids of the tool code_interpreter",
         "field container.memory_limit of the tool code_interpreter",
     ]
+
+
+async def test_the_audit_log_tells_what_ran(
+    serve_script: Any, code_tools: list[Tool], tmp_path: Path
+) -> None:
+    """By its digest, or as it is where the operator wants the text."""
+    commands = ["python", "shell"]
+    script = [call("python", code="6 * 7"), call("shell", command="echo hello"), say("Done.")]
+    for content in (True, False):
+        log = AuditLog(tmp_path / str(content), content=content)
+        served = await serve_script(list(script), code_tools, audit=log)
+        await post(served, tools=[CODE, SHELL])
+        told = [json.loads(line) for line in log.path.read_text().splitlines()]
+        made = [each for each in told if each["event"] == "call"]
+        assert [each["tool"] for each in made] == commands
+        assert all(each["error"] is None for each in made)
+        texts = [each.get("arguments", "") for each in made]
+        assert ["6 * 7" in texts[0], "echo hello" in texts[1]] == [content, content]
