@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from caesura.intercept.calls.events import Event
 from caesura.runtime.errors import EngineFailed, UsageError
-from caesura.scheduler.histories import History
 from caesura.scheduler.messages import InputGrammar, MediaRules, Message, Sampling, SessionSpec
 from caesura.scheduler.programs import Origin
-from caesura.scheduler.revival import Revival
 from caesura.scheduler.session_log import SessionLog
-from caesura.scheduler.vllm_server import VllmServer
 
 if TYPE_CHECKING:
     from caesura.scheduler.calibration import Calibration
+    from caesura.scheduler.histories import History
+    from caesura.scheduler.revival import Revival
+    from caesura.scheduler.vllm_server import VllmServer
 
 
 class EngineSession(Protocol):
@@ -137,7 +137,7 @@ class Engine(Protocol):
         """
         ...
 
-    async def history(self, messages: Sequence[Message], spec: SessionSpec) -> History:
+    async def history(self, messages: Sequence[Message], spec: SessionSpec) -> "History":
         """Return what messages, the tools and the template's variables tell the model, as digests.
 
         Two histories with equal digests are one prompt, however a client has spelled them.
@@ -157,7 +157,7 @@ class Engine(Protocol):
         ...
 
     @property
-    def revival(self) -> Revival:
+    def revival(self) -> "Revival":
         """Where sessions wait for a restart; who supervises the engine says so there."""
         ...
 
@@ -234,7 +234,7 @@ class Backend(Protocol):
         """Return how the processes of a dead engine ended, or an empty text if not known."""
         ...
 
-    def server(self) -> AbstractAsyncContextManager[VllmServer | None]:
+    def server(self) -> "AbstractAsyncContextManager[VllmServer | None]":
         """Yield vLLM's own HTTP application on the engine, or None if it has none.
 
         Await its `renew` after the engine was started again. Raises `UsageError` for options that
@@ -283,7 +283,7 @@ class NoBackend:
         """Return that nothing is known."""
         return ""
 
-    def server(self) -> AbstractAsyncContextManager[VllmServer | None]:
+    def server(self) -> "AbstractAsyncContextManager[VllmServer | None]":
         """Yield None."""
         return nullcontext()
 

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from caesura.intercept.calls.events import FollowUpReport, ResumeReport
-from caesura.intercept.calls.watch import Turn
+from caesura.intercept.calls.events import FollowUpReport, ResumeReport, TurnKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class LoggedTurn:
 
     appended: Sequence[int]
     """The tokens that the turn appended; the whole context if it `replaces`."""
-    kind: Turn = "fresh"
+    kind: TurnKind = "fresh"
     """Whether the turn began, or goes on behind the result of an in-line call."""
     replaces: bool = False
     spelled_tokens: int = 0

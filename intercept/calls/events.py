@@ -9,6 +9,9 @@ exception for the user.
 from dataclasses import dataclass
 from typing import Literal
 
+TurnKind = Literal["fresh", "begun", "holding"]
+"""How a turn begins; `WatchPlan` says what each of them means."""
+
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:

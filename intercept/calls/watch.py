@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 from caesura.intercept.calls.call_body import CallBody, ReactCall
+from caesura.intercept.calls.events import TurnKind
 from caesura.intercept.calls.formats import CallFormat, resolve
 from caesura.intercept.calls.markers import (
     Hit,
@@ -25,8 +26,6 @@ from caesura.intercept.calls.mentions import MARKS, Code, TurnBegin, plain_opene
 from caesura.intercept.calls.thinking import MARKERS, REGIONS, Thinking
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.intercept.pause_hints import PauseHint, hints_from_wire, slowest
-
-Turn = Literal["fresh", "begun", "holding"]
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 """A half of a character, which no token's bytes can hold."""
@@ -67,7 +66,7 @@ class WatchPlan:
     formats: tuple[str, ...]
     tools: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
-    turn: Turn = "fresh"
+    turn: TurnKind = "fresh"
     pauses: Mapping[str, PauseHint] = field(default_factory=dict)
     thinking: str = ""
     spelled: bool = False

@@ -6,18 +6,20 @@ import os
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, suppress
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from caesura.intercept.calls.events import Event, TurnEnded
 from caesura.runtime.engine import Backend, Engine, EngineSession
 from caesura.runtime.errors import EngineFailed, UsageError
 from caesura.scheduler.errors import refuse_forked
-from caesura.scheduler.histories import History
 from caesura.scheduler.messages import InputGrammar, MediaRules, Message, Sampling, SessionSpec
 from caesura.scheduler.programs import Origin
-from caesura.scheduler.revival import Revival
 from caesura.scheduler.session_log import SessionLog
 from caesura.tools.loops import LoopEnded, items_of, on_loop, tell
+
+if TYPE_CHECKING:
+    from caesura.scheduler.histories import History
+    from caesura.scheduler.revival import Revival
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -85,7 +87,7 @@ class EngineAcross:
         return self._engine.media_rules
 
     @property
-    def revival(self) -> Revival:
+    def revival(self) -> "Revival":
         """Where sessions wait for a restart, on the engine's loop."""
         return self._engine.revival
 
@@ -111,7 +113,7 @@ class EngineAcross:
         refuse_forked(self._started_in)
         return SessionAcross(self, self._engine.open(spec, log), self._watch)
 
-    async def history(self, messages: Sequence[Message], spec: SessionSpec) -> History:
+    async def history(self, messages: Sequence[Message], spec: SessionSpec) -> "History":
         """Return what messages tell the model."""
         return await self.there(lambda: self._engine.history(messages, spec))
 

@@ -15,7 +15,8 @@ from vllm import SamplingParams
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request
 
-from caesura.intercept.calls.watch import Turn, WatchPlan
+from caesura.intercept.calls.events import TurnKind
+from caesura.intercept.calls.watch import WatchPlan
 from caesura.scheduler.programs import Origin
 from caesura.scheduler.vllm.engine.scheduler import PausingScheduler
 from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
@@ -65,7 +66,7 @@ class Pausing:
             # The last token of a turn has no KV yet, so it is sent again.
             given.insert(0, self._tokens.last_of(live.session.segments[live.index - 1].tool))
         # The call's single token does not show that its turn holds a call.
-        turn: Turn = "holding" if live.segment.tool else "fresh"
+        turn: TurnKind = "holding" if live.segment.tool else "fresh"
         plan = WatchPlan(("hermes",), self._tokens.offered_to(live.session.kind), (), turn)
         return Request(
             request_id=live.session.key,

@@ -25,7 +25,7 @@ from vllm.outputs import RequestOutput
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
-from caesura.intercept.calls.watch import Turn
+from caesura.intercept.calls.events import TurnKind
 from caesura.scheduler.errors import (
     ContextOverflow,
     EngineDied,
@@ -225,7 +225,7 @@ class SentTurn:
     """The context, what the turn appended, and what the model has sampled since."""
     prompt_tokens: int
     """How many of the tokens were there when the turn began."""
-    kind: Turn
+    kind: TurnKind
     sampling: Sampling
     thinking: str
     """The marker of thinking after which the turn begins, or empty."""

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from caesura.intercept.calls.events import TurnKind
 from caesura.intercept.calls.formats import INLINE, REACT, CallFormat, resolve, turn_format
 from caesura.intercept.calls.inline import InlineParser
 from caesura.intercept.calls.markers import SpelledOpeners
 from caesura.intercept.calls.react import ReactParser
 from caesura.intercept.calls.thinking import Thinking
 from caesura.intercept.calls.vocabulary import Vocabulary
-from caesura.intercept.calls.watch import Turn, WatchPlan
+from caesura.intercept.calls.watch import WatchPlan
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import Sampling, SessionSpec, ToolSpec, callable_tools
 from caesura.scheduler.vllm.client.parsing import (
@@ -113,7 +114,7 @@ class TurnMaker:
         self.pausing = spec.pausing and self.watched
         """Whether the request pauses at a call."""
 
-    def watch(self, turn: Turn, sampling: Sampling, thinking: str) -> dict[str, Any] | None:
+    def watch(self, turn: TurnKind, sampling: Sampling, thinking: str) -> dict[str, Any] | None:
         """Return vLLM's `extra_args` with the plan of the engine's watch, or None without one.
 
         `thinking` is the marker of thinking after which the turn begins, or empty. Raises

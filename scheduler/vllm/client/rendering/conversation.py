@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from caesura.intercept.calls.events import FollowUpReport
-from caesura.intercept.calls.watch import Turn
+from caesura.intercept.calls.events import FollowUpReport, TurnKind
 from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.messages import Message, Sampling, SessionSpec, has_media, text_of
 from caesura.scheduler.session_log import LoggedTurn
@@ -24,7 +23,7 @@ class Appended:
     """The tokens that a turn appends; with `replaces` they are the whole context."""
 
     tokens: list[int]
-    turn: Turn = "fresh"
+    turn: TurnKind = "fresh"
     replaces: bool = False
     follow_up: FollowUpReport | None = None
     media: Media = NO_MEDIA
