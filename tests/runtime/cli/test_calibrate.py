@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -299,7 +300,12 @@ async def test_what_an_engine_is_started_with(
     from caesura.scheduler.vllm.client import launch as adapter
 
     seen: list[EngineOptions] = []
-    monkeypatch.setattr(adapter, "start", lambda options, engine_args: seen.append(options))
+
+    def start(options: EngineOptions, engine_args: object) -> SimpleNamespace:
+        seen.append(options)
+        return SimpleNamespace()
+
+    monkeypatch.setattr(adapter, "start", start)
     await launch.start_engine(settings=given)
     wanted = {k: str(pauses_path()) if v == "here" else v for k, v in expected.items()}
     assert seen[0].settings == wanted
