@@ -79,10 +79,10 @@ SMALL_LINES = 60
 # Room -> at most so many of its folders, of its small modules, and of its modules that could join
 # their only importer. A number that can fall is lowered; none is raised.
 COUNTS = {
-    "runtime": (22, 11, 27),
+    "runtime": (19, 9, 26),
     "tools": (11, 6, 11),
-    "intercept": (3, 0, 3),
-    "scheduler": (15, 7, 16),
+    "intercept": (3, 0, 2),
+    "scheduler": (15, 7, 14),
     "simulator": (6, 2, 12),
     "planning": (6, 2, 12),
     "stores": (1, 0, 1),
