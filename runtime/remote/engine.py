@@ -292,13 +292,14 @@ class RemoteSession:
     ) -> AsyncGenerator[Event, None]:
         """Yield the events of a turn: those of the log, if it ends there, else the server's."""
         heard = Heard(self._turns, self._taken)
-        decode = self._by_responses if self._engine.is_caesura else self._by_chat
-        goes_on = self._engine.is_caesura and logged.response is not None
-        if logged.is_whole or (logged.calls and not goes_on):
+        begun = logged.response if await self._is_kept(logged) else None
+        if logged.is_whole or (logged.calls and begun is None):
             events = logged.replayed(self._taken)
-            self._previous = logged.response or self._previous
+            self._previous = logged.response if logged.is_whole else None  # which lacks this turn
+        elif self._engine.is_caesura:
+            events = self._by_responses(messages, sampling or self._spec.sampling, heard, begun)
         else:
-            events = decode(messages, sampling or self._spec.sampling, heard, logged)
+            events = self._by_chat(sampling or self._spec.sampling, heard)
         told = Transcript()
         async with aclosing(events):
             async for event in events:
@@ -320,9 +321,21 @@ class RemoteSession:
         self._closed = True
         await self._connection.close()
 
-    async def _by_chat(
-        self, messages: Sequence[Message], sampling: Sampling, heard: Heard, logged: LoggedEvents
-    ) -> AsyncGenerator[Event, None]:
+    async def _is_kept(self, logged: LoggedEvents) -> bool:
+        """Whether the server has the response that an earlier process began, and goes on with it.
+
+        One that was cancelled is as good as lost.
+        """
+        if logged.response is None or logged.is_whole or not self._engine.is_caesura:
+            return False
+        try:
+            url = f"{self._server.url}/responses/{logged.response}"
+            found = await self._connection.ask("GET", url)
+        except Refused:
+            return False
+        return found.get("status") not in ("cancelled", "failed")
+
+    async def _by_chat(self, sampling: Sampling, heard: Heard) -> AsyncGenerator[Event, None]:
         body = chat.body_of(self._spec, sampling, self._engine.model, self._messages)
         turn = chat.turn(self._connection, self._server, body, heard, self._context)
         async with aclosing(turn) as events:
@@ -330,32 +343,22 @@ class RemoteSession:
                 yield event
 
     async def _by_responses(
-        self, messages: Sequence[Message], sampling: Sampling, heard: Heard, logged: LoggedEvents
+        self, messages: Sequence[Message], sampling: Sampling, heard: Heard, begun: str | None
     ) -> AsyncGenerator[Event, None]:
         """Continue the response before; where the server has lost it, send the whole history.
 
-        A response that an earlier process began is read from its begin.
+        A response that an earlier process has `begun` is read from its begin.
         """
-        reader = ResponseReader(heard, logged.response)
+        reader = ResponseReader(heard, begun)
         messages = self._messages if self._previous is None else messages
         try:
             async for event in self._continued(messages, self._previous, sampling, reader):
                 yield event
         except Refused as refused:
-            if logged.response is not None and heard.is_empty:
-                if logged.calls:
-                    self._previous = None  # which lacks this turn
-                    async for event in logged.replayed(self._taken):
-                        yield event
-                    return
-                reader = ResponseReader(heard)
-                async for event in self._continued(messages, self._previous, sampling, reader):
-                    yield event
-            elif refused.code != responses.LOST or self._previous is None:
+            if refused.code != responses.LOST or self._previous is None:
                 raise
-            else:
-                async for event in self._continued(self._messages, None, sampling, reader):
-                    yield event
+            async for event in self._continued(self._messages, None, sampling, reader):
+                yield event
         self._previous = reader.id
         for event in heard.end(reader.cut, reader.tokens, self._context):
             yield event

@@ -1,7 +1,9 @@
 """The log of a session with a server: turns are heard again, and one that was cut goes on."""
 
+import asyncio
 import json
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +15,7 @@ from caesura.intercept.calls.events import CallFinished, Event, TextDelta, TurnE
 from caesura.runtime.testing import call, calls, say
 from caesura.scheduler.messages import SessionSpec
 from caesura.scheduler.session_log import LoggedTurn, MemoryLog
+from tests.kit.waiting import until
 
 Remote = Callable[..., Any]
 SPEC = SessionSpec(
@@ -118,6 +121,48 @@ async def test_a_response_that_the_server_has_lost_ends_behind_its_calls(
     again = await conversation(engine, MemoryLog("run", kept))
     assert said(again) == said(told)
     assert again[0][-1] == TurnEnded("call", 0, 0, 0)
+
+
+@pytest.mark.parametrize("kind", ["ours"])
+@pytest.mark.parametrize("calls_first", [True, False])
+async def test_a_response_that_was_cancelled_is_not_waited_for(
+    remote: Remote, calls_first: bool
+) -> None:
+    """The turn ends behind its calls; without any it is written again."""
+    released = asyncio.Event()
+    slow = say("I think it over, word by word.")
+    first = calls(call("price"), call("slow")) if calls_first else slow
+    engine, script, _ = await remote([first, say("24 euros."), say("24 euros.")])
+
+    heard: list[Any] = []
+
+    async def pace(event: Any) -> None:
+        heard.append(event)
+        if getattr(event, "name", "") == "slow" or (len(heard) == 3 and not calls_first):
+            await released.wait()
+
+    script.pace = pace
+    log = MemoryLog("run")
+    session = engine.open(SPEC, log)
+    wanted = CallFinished if calls_first else TextDelta
+    async with aclosing(session.turn(ASKED)) as events:
+        async for event in events:
+            if isinstance(event, wanted):
+                break
+    await session.close()
+    await until(lambda: script.open_sessions == 0)
+    released.set()
+    session = engine.open(SPEC, MemoryLog("run", log.turns))
+    told = [event async for event in session.turn(ASKED)]
+    if calls_first:
+        assert told[-1] == TurnEnded("call", 0, 0, 0)
+        [made] = [event.call_id for event in told if isinstance(event, CallFinished)]
+        result = {"role": "tool", "tool_call_id": made, "name": "price", "content": "24"}
+        told = [event async for event in session.turn([result])]
+        roles = [message["role"] for message in script.sessions[-1].turns[0]]
+        assert roles == ["user", "assistant", "tool"]
+    await session.close()
+    assert said([told])[0][0] == "24 euros."
 
 
 async def test_a_branch_is_sent_what_is_new_alone_where_the_server_has_the_rest(
