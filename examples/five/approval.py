@@ -1,7 +1,7 @@
 """A run that waits for a person, while no process waits for it.
 
-python examples/five/approval.py ask        # ends when somebody has to decide
-python examples/five/approval.py approve    # goes on from there: nothing is decoded again
+python examples/five/approval.py ask Qwen/Qwen3-8B        # ends when a person has to decide
+python examples/five/approval.py approve Qwen/Qwen3-8B    # goes on: nothing is decoded again
 """
 
 import asyncio
@@ -27,12 +27,16 @@ async def main(what: str, model: Any = None, store: str = "refunds.sqlite", **op
 
     agent = Agent(model, [refund], on_approval=leave, **options)
     async with agent, agent.session(id="order-7", store=store) as session:
+        if what == "approve" and not session.pending:
+            return "nothing waits: ask first"
         if what == "approve":
             await session.approve(session.pending[0].id)
             return (await session.run()).text
         run = asyncio.create_task(session.run("Pay order 7 back."))
         waits = asyncio.create_task(asked.wait())
         await asyncio.wait([run, waits], return_when=asyncio.FIRST_COMPLETED)
+        if run.done():
+            return f"nothing waits: {run.result()}"
         run.cancel()
         return f"waits: {session.pending[0].arguments}"
 

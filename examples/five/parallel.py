@@ -1,4 +1,7 @@
-"""Three agents at once for another: `python examples/five/parallel.py [MODEL or URL]`."""
+"""Three agents at once for another.
+
+python examples/five/parallel.py Qwen/Qwen3-8B    # or http://HOST:8000/v1
+"""
 
 import sys
 from typing import Any
