@@ -79,14 +79,14 @@ $(NODE_CLIENTS)/.ready: $(NODE_PACKAGE) | node
 	@cd $(NODE_CLIENTS) && $(WITH_NODE) && npm ci --no-audit --no-fund --ignore-scripts --loglevel=error
 	@touch $@
 
-clients: dev $(CLIENTS)/.ready $(NODE_CLIENTS)/.ready ## Check the server with client libraries, against docs/clients.md
+clients: dev $(CLIENTS)/.ready $(NODE_CLIENTS)/.ready ## Check the server with client libraries, against docs/reference/clients.md
 	@$(BIN)/python -m tests.clients
 
-clients-table: dev $(CLIENTS)/.ready $(NODE_CLIENTS)/.ready ## Check ours and vLLM's server with client libraries, write docs/clients.md
+clients-table: dev $(CLIENTS)/.ready $(NODE_CLIENTS)/.ready ## Check ours and vLLM's server with client libraries, write docs/reference/clients.md
 	@$(BIN)/python -m tests.clients --write
 
-# CLIENT and TEMPLATE choose one of each; docs/agents.md tells of all that were run.
-agents: dev node ## Run coding agents against ours and vLLM's server, write docs/agents.md (an hour)
+# CLIENT and TEMPLATE choose one of each; docs/reference/agents.md tells of all that were run.
+agents: dev node ## Run coding agents against ours and vLLM's server, write docs/reference/agents.md (an hour)
 	@$(WITH_NODE) && $(BIN)/python -m tests.agents --newest --write \
 		$(if $(CLIENT),--client $(CLIENT)) $(if $(TEMPLATE),--template $(TEMPLATE))
 
@@ -100,7 +100,7 @@ campaign: dev ## Inject faults by seed, and report what was lost, leaked or wron
 ui: node ## Check, test and build the page: ui/ into runtime/static
 	@cd ui && $(WITH_NODE) && npm ci --no-audit --no-fund && npm run check && npm test && npm run build
 
-records: dev ## Generate the page's types and the tables of docs/records.md from the schema
+records: dev ## Generate the page's types and the tables of docs/reference/records.md from the schema
 	@$(BIN)/python -m caesura.scheduler.records.describe
 
 lint: dev ## Run the linters and the type checker
@@ -130,10 +130,10 @@ GPU_PYTHON ?= python3
 gpu-check: ## On a machine with a GPU: check all that CPUs can't tell (30 minutes, no network)
 	@env -u OMP_NUM_THREADS PYTHONPATH=src:. $(GPU_PYTHON) -m benchmarks.gpu_check
 
-bench-sim: dev ## Compare policies by simulation: the tables of docs/policies.md (under 30 minutes)
+bench-sim: dev ## Compare policies by simulation: the tables of docs/study/policies.md (under 30 minutes)
 	@$(BIN)/python -m benchmarks.policies
 
-bench-papers: dev ## Reproduce the papers' figures by simulation: the tables of docs/papers.md
+bench-papers: dev ## Reproduce the papers' figures by simulation: the tables of docs/study/papers.md
 	@$(BIN)/python -m benchmarks.papers.lamps_example
 	@$(BIN)/python -m benchmarks.papers.infercept
 	@$(BIN)/python -m benchmarks.papers.lamps

@@ -1,4 +1,4 @@
-"""Goodput over load: sessions within an objective, by policy: the table of docs/policies.md.
+"""Goodput over load: sessions within an objective, by policy: the table of docs/study/policies.md.
 
     python -m benchmarks.goodput            # what is in .cache/goodput already is not run again
     python -m benchmarks.goodput --quick    # one seed and short traces: to see that it works
@@ -22,7 +22,7 @@ from caesura.simulator.study.tables import BY_NAME, Grid, service_grids, to_mark
 
 ROOT = Path(__file__).parents[1]
 RUNS = ROOT / ".cache" / "goodput"
-PAGE = ROOT / "docs" / "policies.md"
+PAGE = ROOT / "docs" / "study" / "policies.md"
 BEGIN, END = "<!-- begin goodput -->", "<!-- end goodput -->"
 
 SLO = Slo(2.0, 0.1)

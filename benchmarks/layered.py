@@ -3,8 +3,8 @@
     python -m benchmarks.layered          # what is in .cache/layered already is not run again
     python -m benchmarks.layered --only gpt-oss-120b-h100
 
-It fills the table of docs/policies.md: recorded coding agents on machines with windows and with
-recurrent state. Rates are fixed, so that the figures of two versions can be compared.
+It fills the table of docs/study/policies.md: recorded coding agents on machines with windows and
+with recurrent state. Rates are fixed, so that the figures of two versions can be compared.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from caesura.simulator.study.plan import Study
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / ".cache" / "layered"
-PAGE = ROOT / "docs" / "policies.md"
+PAGE = ROOT / "docs" / "study" / "policies.md"
 BEGIN, END = "<!-- begin layered -->", "<!-- end layered -->"
 
 STATES = "nemotron-3-nano-30b-h100"

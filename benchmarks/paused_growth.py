@@ -1,4 +1,4 @@
-"""How the cost of a step and the memory grow with paused sessions: a table of docs/measurements.md.
+"""How the cost of a step and the memory grow with paused sessions, for docs/study/evidence.md.
 
     python -m benchmarks.paused_growth
     python -m benchmarks.paused_growth --counts 100 1000 --states kept     # in seconds

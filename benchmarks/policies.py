@@ -1,4 +1,4 @@
-"""The default policy against the others: docs/policies.md by simulation.
+"""The default policy against the others: docs/study/policies.md by simulation.
 
     python -m benchmarks.policies            # what is in .cache/policies already is not run again
     python -m benchmarks.policies --quick    # one seed and short traces: to see that it works
@@ -31,7 +31,7 @@ from caesura.simulator.study.tables import (
 
 ROOT = Path(__file__).parents[1]
 RUNS = ROOT / ".cache" / "policies"
-PAGE = ROOT / "docs" / "policies.md"
+PAGE = ROOT / "docs" / "study" / "policies.md"
 IMAGE = ROOT / "docs" / "images" / "policies-rates.png"
 SEEDS = (41, 42, 43)
 MACHINE = "gptj-6b-a100-40g"

@@ -1,4 +1,4 @@
-"""Does less regret mean less latency? Handlings simulated: a table of docs/policies.md.
+"""Does less regret mean less latency? Handlings simulated: a table of docs/study/policies.md.
 
     python -m benchmarks.regret            # runs that are in .cache/regret already are not repeated
     python -m benchmarks.regret --quick    # one load and one seed: to see that it works
@@ -28,7 +28,7 @@ from caesura.simulator.workload.names import make_workload
 
 ROOT = Path(__file__).parents[1]
 RUNS = ROOT / ".cache" / "regret"
-PAGE = ROOT / "docs" / "policies.md"
+PAGE = ROOT / "docs" / "study" / "policies.md"
 BEGIN, END = "<!-- begin regret -->", "<!-- end regret -->"
 MACHINE = "gptj-6b-a100-40g"
 HANDLINGS = ("preserve", "discard", "swap", "infercept", "lamps", "ttl", "caesura")

@@ -1,4 +1,4 @@
-"""Routers on 64 replicas: the table and the plot of docs/simulator.md, from a report.
+"""Routers on 64 replicas: the table and the plot of docs/study/simulator.md, from a report.
 
     caesura simulate -w mix:tools=qa+math --replicas 64 --rate 160,288 --seconds 8 --warm-up 1
       --router affinity,affinity:slack=4,hash,least,prefix,random,one-queue --seeds 3 -o runs
@@ -19,7 +19,7 @@ from benchmarks.charts import panels, to_png
 from caesura.planning.show.gantt import PALETTE
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "simulator.md"
+PAGE = ROOT / "docs" / "study" / "simulator.md"
 IMAGE = ROOT / "docs" / "images" / "simulator-routers.png"
 BEGIN, END = "<!-- begin routers -->", "<!-- end routers -->"
 

@@ -31,7 +31,7 @@ from caesura.tools.config.functions import FunctionSettings
 from caesura.tools.config.toolset import BUILTINS
 
 ROOT = Path(__file__).parent.parent
-OTHERS = ROOT / "docs" / "agents.md"
+OTHERS = ROOT / "docs" / "reference" / "agents.md"
 """The files and commands of other programs, copied from what ran with them."""
 PAGES = [
     ROOT / "README.md",

@@ -87,7 +87,7 @@ DEFAULTS = {opt: option.default for option in command("serve").params for opt in
 
 
 def as_told(default: Any) -> str:
-    """Return a default as the tables of docs/serving.md write it."""
+    """Return a default as the tables of docs/guides/serving.md write it."""
     if default is None or default is False:
         return ""
     return f"`{default}`" if isinstance(default, str) else f"{default:g}"
@@ -102,7 +102,7 @@ def test_every_option_of_serve_stands_in_the_docs() -> None:
 
 def test_the_tables_of_serve_tell_the_defaults_of_its_options() -> None:
     seen = 0
-    for heading, cells in tables(ROOT / "docs" / "serving.md"):
+    for heading, cells in tables(ROOT / "docs" / "guides" / "serving.md"):
         if heading == "option":
             name = re.split("[ `]", cells[0].strip("`"))[0]
             assert cells[1] in (as_told(DEFAULTS[name]), "see below"), name

@@ -1,4 +1,4 @@
-"""Simulate the default and the others over all cases and loads: the table of docs/policies.md.
+"""Simulate the default and the others over all cases and loads, for docs/study/policies.md.
 
 python -m benchmarks.dominance           # what is in .cache/dominance already is not run again
 python -m benchmarks.dominance --choose  # the seeds on which parameters may be chosen
@@ -22,7 +22,7 @@ from .show import chart, table
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / ".cache" / "dominance"
-PAGE = ROOT / "docs" / "policies.md"
+PAGE = ROOT / "docs" / "study" / "policies.md"
 IMAGE = ROOT / "docs" / "images" / "policies-dominance.png"
 BEGIN, END = "<!-- begin dominance -->", "<!-- end dominance -->"
 

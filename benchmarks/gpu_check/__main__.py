@@ -1,8 +1,8 @@
 """Check Caesura on a GPU: exactness, copies beside compute, sleep, load against stock vLLM.
 
-One report is written (Markdown and JSON), which fits into docs/measurements.md. Nothing is fetched:
-the models have random weights and are made here. On a machine without a GPU the same checks run in
-small, which tests their code and measures nothing.
+One report is written (Markdown and JSON), which fits into docs/study/evidence.md. Nothing is
+fetched: the models have random weights and are made here. On a machine without a GPU the same
+checks run in small, which tests their code and measures nothing.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The report of all checks, as Markdown that fits into docs/measurements.md."""
+"""The report of all checks, as Markdown that fits into docs/study/evidence.md."""
 
 from collections.abc import Mapping, Sequence
 

@@ -3,7 +3,7 @@
 A row says which bytes open a call, which bytes close it, and where the request pauses. A call in
 the middle of a sentence pauses at its close. Other calls pause at the end of their turn, so that
 all calls of the turn run in parallel. Families that write calls alike share what makes their rows.
-`docs/formats.md` shows a call in each format.
+`docs/reference/formats.md` shows a call in each format.
 """
 
 import re

@@ -80,7 +80,7 @@ async def tour(
         except CaesuraError as error:
             console.print(f"{stop.tool}: {error}", style="yellow", markup=False, soft_wrap=True)
     console.print(
-        "generate_image needs a model's weights or a service: see docs/tools/pictures.md.",
+        "generate_image needs a model's weights or a service: see docs/guides/tools/pictures.md.",
         style="dim",
     )
     return files

@@ -112,7 +112,7 @@ def _call_format(model: str, facts: ModelFacts) -> str:
         raise Complaint(
             f"the chat template of {model} fits no known format, so calls would be shown as text",
             f"name the format with --format: {', '.join(NAMES)}, or a tool parser of vLLM's"
-            " (docs/formats.md lists them)",
+            " (docs/reference/formats.md lists them)",
         )
     names = ", ".join(facts.formats)
     if facts.problem:

@@ -1,4 +1,4 @@
-"""The entries of a recording, which `docs/serving.md` and `docs/tracing.md` list.
+"""The entries of a recording, which `docs/guides/serving.md` and `docs/guides/tracing.md` list.
 
 Readers ignore unknown kinds and fields, and tolerate missing fields.
 """

@@ -153,7 +153,7 @@ def _tuple(kind: Any, name: str) -> str:
 
 
 def tables() -> str:
-    """Return the tables of docs/records.md: one for each kind, then one for each part."""
+    """Return the tables of docs/reference/records.md: one for each kind, then one for each part."""
     parts = [part for part in PARTS if part is not DecisionRow]
     sections = [*map(_table, KINDS.values()), *map(_table, [DecisionRow, *parts])]
     return "\n".join(sections)
@@ -233,7 +233,7 @@ def between(text: str, tables: str) -> str:
 
 def main(root: Path, check: bool) -> int:
     """Write the generated files below `root`, or compare them; return the exit status."""
-    page, docs = root / "ui/src/model/record-types.ts", root / "docs/records.md"
+    page, docs = root / "ui/src/model/record-types.ts", root / "docs/reference/records.md"
     wanted = {page: typescript(), docs: between(docs.read_text(), tables())}
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
     for path in stale:

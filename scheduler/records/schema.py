@@ -1,8 +1,9 @@
 """The kinds of records. Writers construct these types, and `reading.parse` returns them.
 
-`describe` generates the page's `record-types.ts` and the tables of docs/records.md from the
-annotations. Times are Unix seconds (a simulation begins at 0), sizes are blocks of KV cache on the
-device. A field without a default is in every record of its kind. Older files may lack the others.
+`describe` generates the page's `record-types.ts` and the tables of docs/reference/records.md from
+the annotations. Times are Unix seconds (a simulation begins at 0), sizes are blocks of KV cache on
+the device. A field without a default is in every record of its kind. Older files may lack the
+others.
 """
 
 from collections.abc import Mapping

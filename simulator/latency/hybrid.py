@@ -1,8 +1,8 @@
 """Models whose layers differ: windows, recurrent state, mixtures of experts, with public sizes.
 
-The sizes are those of the models' `config.json` on Hugging Face; docs/simulator.md names them. The
-numbers of parameters that follow from them are those that the models' authors state. All times are
-derived from these sizes by the roofline of `analytic.py`. None is measured.
+The sizes are those of the models' `config.json` on Hugging Face; docs/study/simulator.md names
+them. The numbers of parameters that follow from them are those that the models' authors state. All
+times are derived from these sizes by the roofline of `analytic.py`. None is measured.
 """
 
 from dataclasses import dataclass, field

@@ -2,7 +2,8 @@
 
 Each client does one editing task, on `caesura serve` and on stock `vllm serve`, with the chat
 templates of several models. What the model writes is forced. The outcomes are kept in
-`.cache/agents`, with a recording of every exchange, and docs/agents.md is written from them.
+`.cache/agents`, with a recording of every exchange, and docs/reference/agents.md is written from
+them.
 """
 
 import argparse

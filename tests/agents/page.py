@@ -1,4 +1,4 @@
-"""docs/agents.md: what the gate has found, and how each client is set up."""
+"""docs/reference/agents.md: what the gate has found, and how each client is set up."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from tests.agents.results import Outcome
 from tests.agents.servers import SHELLS
 from tests.agents.templates import TEMPLATES
 
-PAGE = Path("docs/agents.md")
+PAGE = Path("docs/reference/agents.md")
 BLOCK = 32
 """Tokens of a KV cache block on both servers: a follow-up computes a part of one again."""
 Results = Mapping[str, Mapping[str, Mapping[str, Outcome]]]
@@ -31,8 +31,8 @@ Each client does one task in a scratch repository: it reads two files, edits one
 answers, and looks at a file for a second question in the same session. It runs with a clean home \
 and nothing but the loopback. The model is a tiny random one with the vocabulary of gpt-oss and \
 the chat template of another model; a logits processor makes it write the right turns \
-([tests/agents](../tests/agents)). So all that is tested is what lies between client and engine. \
-`caesura serve` runs with its defaults, `vllm serve` with the parsers of the model.
+([tests/agents](../../tests/agents)). So all that is tested is what lies between client and \
+engine. `caesura serve` runs with its defaults, `vllm serve` with the parsers of the model.
 
 - *task*: `done` if the file was edited, the program ran, and the client ended well.
 - *refused*: requests that the server answered with an error, by server.

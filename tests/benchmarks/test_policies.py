@@ -1,4 +1,4 @@
-"""The studies behind docs/policies.md."""
+"""The studies behind docs/study/policies.md."""
 
 import math
 import struct

@@ -1,8 +1,8 @@
 """Check servers with client libraries: `python -m tests.clients [--shell NAME] [--write]`.
 
 Each server runs the bundled model on the real engine. The checks run in the environments of
-requirements/clients.txt and of tests/clients/node. Exits 1 if a check fails that docs/clients.md
-lists as passing.
+requirements/clients.txt and of tests/clients/node. Exits 1 if a check fails that
+docs/reference/clients.md lists as passing.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The table of docs/clients.md: written from results, and read as the baseline."""
+"""The table of docs/reference/clients.md: written from results, and read as the baseline."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.clients.check import Result
 
-PAGE = Path("docs/clients.md")
+PAGE = Path("docs/reference/clients.md")
 COMMAND = "make clients-table"
 OUTCOMES = ("pass", "fail", "ignored")
 MAX_REASON_CHARACTERS = 160
@@ -18,7 +18,7 @@ _WHAT = (
     "Each row is a check: a client library uses one feature, as its own documentation does, and "
     "asserts what came back. Every server runs the bundled model on the real engine. A logits "
     "processor makes the model write the text that a request asks for "
-    "([tests/clients](../tests/clients)), so the right answer is known. A grammar goes before "
+    "([tests/clients](../../tests/clients)), so the right answer is known. A grammar goes before "
     "that text."
 )
 _INTRODUCTION = f"""# Client libraries

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.engine
 
 BLOCK = 16
 """The tokens of a block of the KV cache."""
-DOCS = Path(__file__).parent.parent.parent / "docs" / "responses.md"
+DOCS = Path(__file__).parent.parent.parent / "docs" / "guides" / "responses.md"
 MCP: Any = {"type": "mcp", "server_label": "caesura", "allowed_tools": ["calculator"]}
 
 

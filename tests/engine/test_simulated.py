@@ -1,4 +1,4 @@
-"""What the simulator says of sessions is what the real engine makes of them (docs/simulator.md)."""
+"""What the simulator says of sessions is what the real engine makes of them."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The table of vLLM's tool parsers in docs/formats.md says of each how it is served."""
+"""The table of vLLM's tool parsers in docs/reference/formats.md says of each how it is served."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from caesura.scheduler.errors import UsageError
 from caesura.scheduler.vllm.client.model_formats import named_formats
 from tests.formats.vllm_turns import TURNS
 
-DOCS = Path(__file__).parents[2] / "docs" / "formats.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "formats.md"
 PARSERS = set(_TOOL_PARSERS_TO_REGISTER)
 
 

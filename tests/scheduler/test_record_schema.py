@@ -129,12 +129,12 @@ def get_annotations(kind: type[Record]) -> dict[str, Any]:
 
 def test_the_generated_files_agree_with_the_schema(tmp_path: Path) -> None:
     assert main(ROOT, check=True) == 0
-    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/reference").mkdir(parents=True)
     (tmp_path / "ui/src/model").mkdir(parents=True)
     page = tmp_path / "ui/src/model/record-types.ts"
     page.write_text(typescript().replace("regret", "remorse"))
-    docs = tmp_path / "docs/records.md"
-    docs.write_text((ROOT / "docs/records.md").read_text())
+    docs = tmp_path / "docs/reference/records.md"
+    docs.write_text((ROOT / "docs/reference/records.md").read_text())
     assert main(tmp_path, check=True) == 1
     assert main(tmp_path, check=False) == 0
     assert page.read_text() == typescript()

@@ -19,7 +19,7 @@ from caesura.scheduler.records import PauseRecord, parse
 from caesura.scheduler.vllm.engine.export.metrics import KVMetrics
 from caesura.scheduler.vllm.engine.port import engine_state_of
 from caesura.scheduler.vllm.engine.port.layout import OF_INPUTS, RECURRENT, has_recurrent_state
-from docs import vllm_streaming_state
+from docs.reference import vllm_streaming_state
 from tests.scheduler.clients import clients_come_and_go, converse, resumes
 
 from .invariants import check_all, check_rest, said_as_planned

@@ -19,7 +19,7 @@ from benchmarks.papers.samullm_plans.measure import Plans, measured
 from benchmarks.papers.samullm_plans.rows import EXPERIMENTS, KNOWN, STRATEGIES, Experiment
 from benchmarks.papers.samullm_plans.tables import sheets
 
-DOCS = Path(__file__).resolve().parents[3] / "docs" / "planning.md"
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "guides" / "planning.md"
 BEGIN = "<!-- benchmarks.papers.samullm_plans: begin -->"
 END = "<!-- benchmarks.papers.samullm_plans: end -->"
 
@@ -75,7 +75,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--only", default="", metavar="TEXT", help="rows whose name holds TEXT")
     parser.add_argument("--kept", action="store_true", help="only show what was measured before")
     parser.add_argument(
-        "--docs", action="store_true", help="write the tables into docs/planning.md"
+        "--docs", action="store_true", help="write the tables into docs/guides/planning.md"
     )
     return parser
 

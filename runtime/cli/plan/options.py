@@ -20,7 +20,7 @@ MAX_DRAWS = 100
 ApplicationFile = Annotated[
     Path,
     typer.Argument(
-        metavar="APPLICATION", help="A TOML or YAML file: docs/planning.md.", dir_okay=False
+        metavar="APPLICATION", help="A TOML or YAML file: docs/guides/planning.md.", dir_okay=False
     ),
 ]
 Devices = Annotated[

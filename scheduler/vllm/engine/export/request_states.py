@@ -1,8 +1,8 @@
 """The state of each request from its arrival to its end, by the scheduler's hooks, and its waits.
 
 Each change of state is a row, which the writer sends later. The cost of a step depends only on the
-requests that change their state or prefill, and on the loads in progress. docs/records.md defines
-the states.
+requests that change their state or prefill, and on the loads in progress. docs/reference/records.md
+defines the states.
 
 The scheduler examines only the front of the queue in a step. All requests behind it lack the same:
 slots, tokens, or the right to overtake. They share one count per step, and a wait is the difference
