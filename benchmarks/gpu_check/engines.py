@@ -33,17 +33,18 @@ FAMILY_KV_BYTES = 1 << 30
 
 def engine_args(scale: Scale, model: str, context: int, blocks: int) -> dict[str, Any]:
     """Return the fields of vLLM's `AsyncEngineArgs` that both kinds of engine share."""
-    block_bytes = BLOCK_SIZE * SIZES[model].kv_bytes_per_token
+    dtype = "bfloat16" if scale.on_device else "float32"
+    block_bytes = BLOCK_SIZE * SIZES[model].kv_bytes_per_token(dtype)
     share = {"gpu_memory_utilization": FREE_AT_START} if scale.on_device else {}
     return {
         **default_args(None),
-        "dtype": "bfloat16" if scale.on_device else "float32",
+        "dtype": dtype,
         "load_format": load_format(model),
         "max_model_len": context,
         "block_size": BLOCK_SIZE,
         # The pool's first block is vLLM's placeholder, which no request may use.
         "num_gpu_blocks_override": blocks + 1,
-        "kv_cache_memory_bytes": (blocks + 1) * block_bytes * (1 if scale.on_device else 2),
+        "kv_cache_memory_bytes": (blocks + 1) * block_bytes,
         "enforce_eager": not scale.on_device,
         "enable_prefix_caching": True,
         "enable_chunked_prefill": True,

@@ -11,7 +11,8 @@ It is estimated from a short measurement of the model, unless --rate gives it in
 it, as an earlier run printed it, to compare runs made at different times.
 
 Times on a shared machine mean little by themselves: the second table of each load gives ratios,
-pair by pair.
+pair by pair. "others" is the share of all cores that other programs used meanwhile; --beside N
+adds such programs. The model computes in float32 where the processor has no bfloat16.
 
 Every run is kept in a file under --runs, and a kept run is not made again unless --again is given.
 So a table can be filled in pieces: --minutes N starts no run that would not end in time, Ctrl-C
@@ -86,6 +87,13 @@ def parse() -> argparse.Namespace:
     add("--calibration", type=str, metavar="FILE", help="written by `caesura calibrate`")
     add("--link", type=float, metavar="GB/S", help="limit of the link to the host")
     add("--no-swap", action="store_true", help="leave the swap connector out")
+    add(
+        "--beside",
+        type=int,
+        default=0,
+        metavar="N",
+        help="keep so many cores busy with other programs meanwhile",
+    )
     files = parser.add_argument_group("results")
     add = files.add_argument
     add("--runs", type=Path, default=Path(".cache/handling/runs"), help="folder of kept runs")

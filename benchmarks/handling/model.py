@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.machine import BYTES
 from caesura.runtime.launch import BUNDLED_MODEL
 
 WORDS = range(16, 1024)
@@ -52,10 +53,9 @@ class Size:
     stride: int = 1
     """Of so many layers one has attention; the others keep a recurrent state, as in Qwen3-Next."""
 
-    @property
-    def kv_bytes_per_token(self) -> int:
-        """Keys and values of all layers with attention, in bfloat16."""
-        return 2 * (self.layers // self.stride) * (self.hidden // self.groups) * 2
+    def kv_bytes_per_token(self, dtype: str) -> int:
+        """Keys and values of all layers with attention, in vLLM's type of that name."""
+        return 2 * (self.layers // self.stride) * (self.hidden // self.groups) * BYTES[dtype]
 
     @property
     def state_bytes(self) -> int:

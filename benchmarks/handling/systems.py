@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.handling import OFFLOAD, SYSTEMS
 from benchmarks.handling.model import SIZES, benchmark_model, load_format
+from benchmarks.machine import number_type
 from caesura.runtime.launch import default_args, prepare_environment
 
 prepare_environment(None)
@@ -64,7 +65,7 @@ def connector(settings: Settings) -> KVTransferConfig:
 
 
 def _block_bytes(settings: Settings) -> int:
-    return BLOCK_SIZE * SIZES[settings.model].kv_bytes_per_token
+    return BLOCK_SIZE * SIZES[settings.model].kv_bytes_per_token(number_type())
 
 
 def _pool(settings: Settings) -> dict[str, int]:
@@ -95,7 +96,7 @@ def engine_args(
     args: dict[str, Any] = {
         **default_args(None),
         "model": benchmark_model(settings.model),
-        "dtype": "bfloat16",
+        "dtype": number_type(),
         "load_format": load_format(settings.model),
         "max_model_len": settings.context_tokens,
         "enforce_eager": settings.eager,

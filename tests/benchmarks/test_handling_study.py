@@ -45,6 +45,7 @@ def run(system: str, load: float, per_token: float, ended: bool = True, index: i
         "seconds": 3.0 + 10 * per_token,
         "ledger": dict.fromkeys((*counts, "peak_running", "peak_blocks"), 40.0),
         "sessions": [session],
+        "others": 0.01,
     }
 
 

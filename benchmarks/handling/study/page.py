@@ -60,8 +60,9 @@ def _load(load: float | None) -> str:
 
 
 def _absolute(found: Figures) -> Iterator[str]:
-    yield f"| load | system | rounds | {' | '.join(COLUMNS.values())} | recomputed | busy | cut |"
-    yield f"| ---: | --- | {'---: | ' * (len(COLUMNS) + 4)}".rstrip()
+    titles = " | ".join(COLUMNS.values())
+    yield f"| load | system | rounds | {titles} | recomputed | busy | others | cut |"
+    yield f"| ---: | --- | {'---: | ' * (len(COLUMNS) + 5)}".rstrip()
     for load in sorted({load for _, load, _ in found}):
         for place, system in enumerate(systems_at(found, load)):
             rows = [row for (name, at, _), row in found.items() if (name, at) == (system, load)]
@@ -71,7 +72,7 @@ def _absolute(found: Figures) -> Iterator[str]:
             yield (
                 f"| {'' if place else f'{load:g}'} | {system} | {len(rows)} | {cells}"
                 f" | {middle['recomputed_share']:.0%} | {middle['busy_share']:.0%}"
-                f" | {cut:.0f}/{sum(row['counted'] for row in rows):.0f} |"
+                f" | {middle['others']:.0%} | {cut:.0f}/{sum(row['counted'] for row in rows):.0f} |"
             )
 
 

@@ -21,7 +21,10 @@ Figures = dict[tuple[str, float, int], dict[str, float]]
 def figures_of(runs: Sequence[dict[str, Any]], window: float) -> Figures:
     """Return the figures of all runs under load, whose sessions arrived within `window` seconds."""
     return {
-        (run["system"], run["load"], run["round"]): figures(run, window)
+        (run["system"], run["load"], run["round"]): {
+            **figures(run, window),
+            "others": run["others"],
+        }
         for run in runs
         if run["system"] != IDLE
     }
@@ -71,6 +74,7 @@ def _absolute(found: Figures, load: float, systems: Sequence[str], rounds: Seque
         "per resume",
         "sessions/s",
         "busy",
+        "others",
         "preempted",
         "peak batch",
         "not done",
@@ -86,6 +90,7 @@ def _absolute(found: Figures, load: float, systems: Sequence[str], rounds: Seque
             f"{middle['recomputed_per_resume']:.0f}",
             f"{middle['sessions_per_second']:.2f}",
             f"{middle['busy_share']:.0%}",
+            f"{middle['others']:.0%}",
             f"{middle['preemptions']:.0f}",
             f"{middle['peak_running']:.0f}",
             f"{sum(row['cut'] for row in rows):.0f}/{sum(row['counted'] for row in rows):.0f}",

@@ -29,6 +29,7 @@ from benchmarks.handling.study.page import write_page
 from benchmarks.handling.study.report import print_report
 from benchmarks.handling.systems import BLOCK_SIZE, CONTEXT_TOKENS, Settings
 from benchmarks.handling.workload import Session, Speed, counted, peak_context, poisson
+from benchmarks.machine import Load, beside, number_type
 from caesura.scheduler.errors import EngineFailed
 
 TYPICAL = Speed(prefill_seconds=1 / 2500, decode_seconds=0.001, step_seconds=0.02)
@@ -53,6 +54,7 @@ OF_A_SERIES = (
     "calibration",
     "no_swap",
     "link",
+    "beside",
 )
 """Arguments that all runs of a table share, beside the rate and the blocks."""
 
@@ -94,7 +96,7 @@ def pool_blocks(args: argparse.Namespace, rate: float) -> int:
     """Size the KV cache to a part of what all sessions hold at the highest load."""
     sessions = sessions_of(args, max(args.loads) * rate, args.seed)
     size = SIZES[args.model]
-    state_tokens = size.state_bytes // size.kv_bytes_per_token
+    state_tokens = size.state_bytes // size.kv_bytes_per_token(number_type())
     wanted = args.pool * peak_context(sessions, TYPICAL, state_tokens) / BLOCK_SIZE
     # vLLM starts only if one whole context fits; of states there are some more for a moment.
     return max(round(wanted), (CONTEXT_TOKENS + 4 * state_tokens) // BLOCK_SIZE)
@@ -193,14 +195,15 @@ class Series:
         title = f"{plan.what['system']}, load {plan.load:g}, round {plan.round + 1}"
         task = progress.add_task(title, total=len(plan.counted), left="")
         began = time.monotonic()
-        with tempfile.TemporaryDirectory() as name:
+        load = Load()
+        with beside(self._args.beside), load, tempfile.TemporaryDirectory() as name:
             found = await run(
                 plan,
                 self._settings,
                 Path(name),
                 lambda done: progress.update(task, completed=done),
             )
-        self.kept.keep(plan.what, found)
+        self.kept.keep(plan.what, {**found, "others": load.others})
         self._budget.taken.append(time.monotonic() - began)
         progress.remove_task(task)
 
@@ -211,6 +214,7 @@ def shared_settings(args: argparse.Namespace, rate: float, blocks: int) -> dict[
         **{name: getattr(args, name) for name in OF_A_SERIES},
         "rate": rate,
         "blocks": blocks,
+        "dtype": number_type(),
     }
 
 
