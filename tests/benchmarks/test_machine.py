@@ -1,7 +1,10 @@
 """What `benchmarks.machine` tells of the machine."""
 
+import multiprocessing
 import os
+import time
 
+import psutil
 import pytest
 
 from benchmarks import machine
@@ -18,10 +21,10 @@ def test_the_load_of_others_leaves_out_ours_and_our_children(
     machines = iter([times(100.0, 900.0), times(112.0, 908.0)])
     ours = iter([os.times_result((1, 1, 5, 5, 0)), os.times_result((2, 1, 9, 6, 0))])
     clock = iter([50.0, 60.0])
-    monkeypatch.setattr(machine.psutil, "cpu_times", lambda: next(machines))
-    monkeypatch.setattr(machine.psutil, "cpu_count", lambda: 2)
-    monkeypatch.setattr(machine.os, "times", lambda: next(ours))
-    monkeypatch.setattr(machine.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(psutil, "cpu_times", lambda: next(machines))
+    monkeypatch.setattr(psutil, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "times", lambda: next(ours))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     with machine.Load() as load:
         pass
     # 12 busy seconds less 6 of ours, of 20 seconds that two cores have in 10.
@@ -47,6 +50,6 @@ def test_bfloat16_is_read_off_the_flags(
 
 def test_programs_beside_are_gone_afterwards() -> None:
     with machine.beside(1):
-        children = machine.multiprocessing.active_children()
+        children = multiprocessing.active_children()
         assert len(children) == 1
     assert not children[0].is_alive()
