@@ -159,7 +159,7 @@ def test_whole_programs_have_a_main_guard() -> None:
     """A program that starts an event loop is run again where its file is imported again."""
     for block in blocks("python"):
         text = block.values[0].text
-        if re.search(r"^(asyncio\.run\(|.*\.run_sync\()", text, re.MULTILINE):
+        if re.search(r"^(asyncio\.run\(|\S.*\.run_sync\()", text, re.MULTILINE):
             pytest.fail(f'{block.id}: put the call under `if __name__ == "__main__":`')
 
 
