@@ -23,12 +23,15 @@ T_975 = (
 
 Z_975 = 1.959963984540054
 
+FEWEST = 3
+"""Runs of which an interval is given: two have one, but it is as good as infinite."""
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A mean over `count` runs; the true mean is within `half` of it with 95 % confidence.
 
-    `half` is NaN for a single run; both are NaN without a run.
+    `half` is NaN for fewer than `FEWEST` runs; both are NaN without a run.
     """
 
     mean: float
@@ -93,7 +96,7 @@ def ratio(of: Sequence[float], to: Sequence[float]) -> Estimate:
 def _half(residuals: Sequence[float]) -> float:
     """Return the half width of the interval of a mean; the residuals' own mean is 0."""
     count = len(residuals)
-    if count < 2:
+    if count < FEWEST:
         return math.nan
     variance = math.fsum(residual**2 for residual in residuals) / (count - 1)
     return t_quantile(count - 1) * math.sqrt(variance / count)

@@ -173,6 +173,7 @@ def test_estimates_of_little() -> None:
     one = estimate([2.0, math.nan])
     assert (one.mean, one.count) == (2.0, 1)
     assert math.isnan(one.half)
+    assert math.isnan(estimate([2.0, 3.0]).half)
     none = estimate([math.nan])
     assert none.count == 0
     assert math.isnan(none.mean)
@@ -212,7 +213,7 @@ def test_ratios_of_little() -> None:
 
 
 @given(
-    st.lists(st.floats(0.1, 1e3), min_size=2, max_size=8),
+    st.lists(st.floats(0.1, 1e3), min_size=3, max_size=8),
     st.floats(0.1, 10.0),
 )
 def test_a_ratio_to_itself_is_one_and_scales(values: list[float], scale: float) -> None:
