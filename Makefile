@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo test test-slow test-all vllm-tests clients clients-table agents campaign node ui records lint format serve walk bench gpu-check bench-sim bench-papers model lock clean
+.PHONY: help setup dev demo test test-slow test-all vllm-tests clients clients-table agents campaign node ui records lint format serve walk evidence gpu-check model lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -119,26 +119,16 @@ serve: setup ## Serve the bundled model at http://127.0.0.1:8000/v1
 walk: dev ## Count the files that a completion, a pause and a run of models enter
 	@$(BIN)/python -m benchmarks.walk
 
-bench: dev ## Measure against stock vLLM, in pairs (about 15 minutes)
-	@$(BIN)/python -m benchmarks.plain
-	@$(BIN)/python -m benchmarks.resume
-	@$(BIN)/python -m benchmarks.tools
-	@$(BIN)/python -m benchmarks.tools --streaming
+# ONLY names questions, KIND is counted, simulated or timed, MINUTES bounds the run, and CHECK=1 only
+# fails if the code is newer than a figure. Timed figures need a machine that does nothing else.
+evidence: dev ## Make the figures of README and docs that are missing or stale, and their pages (hours)
+	@$(BIN)/python -m benchmarks.evidence $(if $(ONLY),--only $(ONLY)) $(if $(KIND),--kind $(KIND)) \
+		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(CHECK),--check)
 
 # Needs no network: any Python that has vLLM with its GPU build, and this folder.
 GPU_PYTHON ?= python3
 gpu-check: ## On a machine with a GPU: check all that CPUs can't tell (30 minutes, no network)
 	@env -u OMP_NUM_THREADS PYTHONPATH=src:. $(GPU_PYTHON) -m benchmarks.gpu_check
-
-bench-sim: dev ## Compare policies by simulation: the tables of docs/study/policies.md (under 30 minutes)
-	@$(BIN)/python -m benchmarks.policies
-
-bench-papers: dev ## Reproduce the papers' figures by simulation: the tables of docs/study/papers.md
-	@$(BIN)/python -m benchmarks.papers.lamps_example
-	@$(BIN)/python -m benchmarks.papers.infercept
-	@$(BIN)/python -m benchmarks.papers.lamps
-	@$(BIN)/python -m benchmarks.papers.pastfuture
-	@$(BIN)/python -m benchmarks.papers.ssjf
 
 model: dev ## Train the bundled model again, and measure it
 	@$(BIN)/python training/train.py

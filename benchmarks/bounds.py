@@ -14,6 +14,7 @@ from unittest import mock
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from benchmarks.evidence.tables import Table, add_option, tell
 from caesura.runtime.server import create_app
 from caesura.runtime.server.listen import listening, loop_factory
 from caesura.runtime.testing import ScriptedEngine
@@ -47,8 +48,8 @@ class Plain(uvicorn.Config):
         super().__init__(*args, **{**settings, "http": HttpToolsProtocol})  # type: ignore[arg-type]
 
 
-async def measured(pairs: int, requests: int) -> None:
-    """Print the medians of both, and of the difference of each pair."""
+async def measured(pairs: int, requests: int) -> Table:
+    """Return the medians of both, and of the difference of each pair."""
     async with AsyncExitStack() as stack:
         ports = []
         for is_plain in (True, False):
@@ -65,19 +66,19 @@ async def measured(pairs: int, requests: int) -> None:
             runs.append((found[0], found[1]))
     plain, bounded = (median(each) * 1e6 for each in zip(*runs, strict=True))
     more = median((b - a) / a for a, b in runs)
-    print(
-        f"{pairs} pairs of {requests}: {plain:.0f} us without bounds, {bounded:.0f} us with them,"
-    )
-    print(
-        f"median of the pairs' differences {more:+.2%},"
-        f" {median(b - a for a, b in runs) * 1e6:+.1f} us"
-    )
+    difference = median(b - a for a, b in runs) * 1e6
+    columns = ("without bounds [µs]", "with them [µs]", "median difference", "[µs]")
+    row = (f"{plain:.0f}", f"{bounded:.0f}", f"{more:+.2%}", f"{difference:+.1f}")
+    return Table.of(columns, [row], f"{pairs} pairs of {requests} requests")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--requests", type=int, default=300)
+    add_option(parser)
     given = parser.parse_args()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(measured(given.pairs, given.requests))
+        table = runner.run(measured(given.pairs, given.requests))
+    print(table.markdown())
+    tell(given.tables, [table])

@@ -21,6 +21,7 @@ import numpy as np
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 
+from benchmarks.evidence.tables import Table, add_option, tell
 from caesura.intercept.kv.costs import CostModel
 from caesura.intercept.kv.pause_durations import Durations
 from caesura.intercept.kv.views import ONE_GROUP, Groups, PausedKVView, StepView
@@ -136,6 +137,13 @@ def first_pauses(priced: Priced, contexts: Sequence[int]) -> list[str]:
     return [f"{pause:.2g} s" for pause in found]
 
 
+def table(maps: Sequence[Priced]) -> Table:
+    """Return the shortest pauses at which something else wastes less than preserving."""
+    pauses = zip(*(first_pauses(one, CONTEXTS) for one in maps), strict=True)
+    rows = [(f"{tokens:,}", *row) for tokens, row in zip(CONTEXTS, pauses, strict=True)]
+    return Table.of(("context [tokens]", *(one.title for one in maps)), rows)
+
+
 def main() -> None:
     """Parse the command line and draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -145,11 +153,13 @@ def main() -> None:
     )
     chosen.add_argument("--machines", nargs="+", help="simulated machines")
     parser.add_argument("--out", type=Path, help="default: the image in docs/images")
+    add_option(parser)
     args = parser.parse_args()
     if args.machines:
         maps = [simulated(name, link) for link in (True, False) for name in args.machines]
-        for one in maps:
-            print(one.title, first_pauses(one, CONTEXTS), sep=": ")
+        pauses = table(maps)
+        print(pauses.markdown())
+        tell(args.tables, [pauses])
         title = "the handling that wastes least, by the cost models of simulated machines"
         draw(maps, len(args.machines), title, args.out or IMAGES / "break-even-layered.png")
         return

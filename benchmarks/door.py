@@ -27,6 +27,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.evidence.tables import Table as Told
+from benchmarks.evidence.tables import add_option, tell
 from benchmarks.pairs import ratio
 from caesura.runtime.launch import BUNDLED_MODEL
 
@@ -182,9 +184,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10, help="pairs per concurrency")
     parser.add_argument("--tokens", type=int, default=64, help="tokens to decode per request")
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 64])
+    add_option(parser)
     args = parser.parse_args()
     console = Console(width=110)
-    console.print(measure(args.rounds, args.tokens, args.concurrency, console))
+    table = measure(args.rounds, args.tokens, args.concurrency, console)
+    console.print(table)
+    tell(args.tables, [Told.drawn(table)])
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.evidence.tables import Table as Told
+from benchmarks.evidence.tables import add_option, tell
 from caesura.scheduler.answers import Answers, Missed
 from caesura.scheduler.histories import Histories
 from caesura.scheduler.messages import SessionSpec
@@ -94,5 +96,8 @@ if __name__ == "__main__":
     parser.add_argument("--messages", type=int, nargs="+", default=[10, 100, 1000])
     parser.add_argument("--characters", type=int, default=300, help="characters of a result")
     parser.add_argument("--rounds", type=int, default=15)
+    add_option(parser)
     given = parser.parse_args()
-    Console(width=110).print(main(given.messages, given.characters, given.rounds))
+    table = main(given.messages, given.characters, given.rounds)
+    Console(width=110).print(table)
+    tell(given.tables, [Told.drawn(table)])

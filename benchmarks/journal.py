@@ -21,6 +21,8 @@ import aiohttp
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.evidence.tables import Table as Told
+from benchmarks.evidence.tables import add_option, tell
 from benchmarks.pairs import ratio
 from caesura.runtime.journal.store import SqliteJournal
 from caesura.runtime.launch import start_engine
@@ -109,6 +111,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=24)
     parser.add_argument("--concurrency", type=int, default=8)
+    add_option(parser)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         table = asyncio.run(measure(asked.rounds, asked.concurrency, Path(directory)))
@@ -116,6 +119,7 @@ def main() -> None:
     console.print(f"{asked.rounds} rounds of {asked.concurrency} responses in each arm")
     console.print("medians: tokens/s, s, CPU ms of a response; ratios with the middle half")
     console.print(table)
+    tell(asked.tables, [Told.drawn(table)])
 
 
 if __name__ == "__main__":

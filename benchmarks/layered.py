@@ -3,11 +3,12 @@
     python -m benchmarks.layered          # what is in .cache/layered already is not run again
     python -m benchmarks.layered --only gpt-oss-120b-h100
 
-It fills the table of docs/study/policies.md: recorded coding agents on machines with windows and
-with recurrent state. Rates are fixed, so that the figures of two versions can be compared.
+Recorded coding agents on machines with windows and with recurrent state. Rates are fixed, so that
+the figures of two versions can be compared.
 """
 
 import argparse
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from statistics import fmean
 from rich.console import Console
 
 from benchmarks.dominance.cases import AGENTS, DEFAULT, REPORT_SEEDS, RUNS, STOCK
+from benchmarks.evidence.tables import Table, add_option, tell
+from benchmarks.points import Incomplete
 from caesura.runtime.cli.plan.studies import watching
 from caesura.simulator.policy import parse_policy
 from caesura.simulator.study.conduct import Made, conduct
@@ -24,8 +27,6 @@ from caesura.simulator.study.plan import Study
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / ".cache" / "layered"
-PAGE = ROOT / "docs" / "study" / "policies.md"
-BEGIN, END = "<!-- begin layered -->", "<!-- end layered -->"
 
 STATES = "nemotron-3-nano-30b-h100"
 
@@ -56,11 +57,11 @@ CASES = (
 POLICIES = (DEFAULT, STOCK)
 
 HEADS = (
-    "mean latency \\[s]",
+    "mean latency [s]",
     "of offloading, by seed",
-    "p99 \\[s]",
-    "mean TTFT \\[s]",
-    "recomputed \\[%]",
+    "p99 [s]",
+    "mean TTFT [s]",
+    "recomputed [%]",
 )
 
 
@@ -70,10 +71,10 @@ def study_of(case: Case) -> Study:
     return Study(AGENTS, policies, case.rates, case.seeds, (case.machine,), case.seconds, data=RUNS)
 
 
-def rows(case: Case, made: Iterable[Made]) -> list[str]:
-    """Return a row for each rate, as Markdown: means over the seeds, the default's first."""
+def rows(case: Case, made: Iterable[Made]) -> list[tuple[str, ...]]:
+    """Return a row for each rate: means over the seeds, the default's first."""
     found = {(one.cell.rate, one.cell.policy.name, one.cell.seed): one.figures for one in made}
-    lines = []
+    lines: list[tuple[str, ...]] = []
     for rate in case.rates:
         ours, stock = ([found[rate, name, seed] for seed in case.seeds] for name in POLICIES)
         ratios = ", ".join(
@@ -89,7 +90,7 @@ def rows(case: Case, made: Iterable[Made]) -> list[str]:
                 f"{100 * fmean(x.recompute_share for x in some):.1f}" for some in (ours, stock)
             ),
         )
-        lines.append(f"| {case.name} | {rate:.3g} | " + " | ".join(cells) + " |")
+        lines.append((case.name, f"{rate:.3g}", *cells))
     return lines
 
 
@@ -97,14 +98,13 @@ def _both(ours: Sequence[Figures], stock: Sequence[Figures], name: str) -> str:
     return " / ".join(f"{fmean(getattr(one, name) for one in some):.3g}" for some in (ours, stock))
 
 
-def table(lines: Iterable[str]) -> str:
+def table(lines: Iterable[Sequence[str]]) -> Table:
     """Return the whole table."""
-    head = "| machine | sessions/s | " + " | ".join(HEADS) + " |"
-    return "\n".join([head, "| --- |" + " ---: |" * (1 + len(HEADS)), *lines])
+    return Table.of(("machine", "sessions/s", *HEADS), lines)
 
 
-def run(cases: Iterable[Case], jobs: int) -> Iterator[list[str]]:
-    """Simulate the cases, and yield the rows of each."""
+def run(cases: Iterable[Case], jobs: int) -> Iterator[list[tuple[str, ...]]]:
+    """Simulate the cases, and yield the rows of each; raise `Incomplete` if a run failed."""
     console = Console(width=170)
     for case in cases:
         study = study_of(case)
@@ -112,22 +112,21 @@ def run(cases: Iterable[Case], jobs: int) -> Iterator[list[str]]:
             outcome = conduct(study, KEPT, jobs, watch=progress)
         for failure in outcome.failures:
             console.print(f"[red]failed:[/red] {failure.cell}: {failure.reason}")
-        if not outcome.failures:
-            yield rows(case, outcome.made)
+        if outcome.failures:
+            raise Incomplete(f"{len(outcome.failures)} runs of {case.name} failed")
+        yield rows(case, outcome.made)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", help="one machine; writes no page")
-    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
+    parser.add_argument("--only", help="one machine")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
+    add_option(parser)
     args = parser.parse_args()
     cases = [case for case in CASES if args.only in (None, case.machine)]
-    text = table(line for lines in run(cases, args.jobs) for line in lines)
-    print(text)
-    if args.only is None:
-        head, _, rest = PAGE.read_text().partition(BEGIN)
-        _, _, tail = rest.partition(END)
-        PAGE.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{tail}")
+    found = table(line for lines in run(cases, args.jobs) for line in lines)
+    print(found.markdown())
+    tell(args.tables, [found])
 
 
 if __name__ == "__main__":

@@ -12,15 +12,24 @@ class Ratio:
     median: float
     low: float
     high: float
+    few: tuple[float, ...] = ()
+    """The pairs themselves where they are too few for a spread."""
 
     def __str__(self) -> str:
+        if self.few:
+            return ", ".join(f"{each:.3f}" for each in self.few)
         return f"{self.median:.3f} [{self.low:.3f} .. {self.high:.3f}]"
 
 
 def ratio(of: Sequence[float], to: Sequence[float]) -> Ratio:
-    """Compare pair by pair; the spread is that of the middle half of the pairs."""
-    ratios = sorted(b / a for b, a in zip(of, to, strict=True))
+    """Compare pair by pair; the spread is that of the middle half of the pairs.
+
+    Of three pairs it is that of all, and fewer have none: they are told one by one.
+    """
+    pairs = tuple(b / a for b, a in zip(of, to, strict=True))
+    ratios = sorted(pairs)
     if len(ratios) < 4:
-        return Ratio(statistics.median(ratios), ratios[0], ratios[-1])
+        few = pairs if len(pairs) < 3 else ()
+        return Ratio(statistics.median(ratios), ratios[0], ratios[-1], few)
     low, _, high = statistics.quantiles(ratios, n=4)
     return Ratio(statistics.median(ratios), low, high)

@@ -23,6 +23,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from rich.progress import track
+
+from benchmarks.evidence.tables import Table, add_option, tell
 from caesura.intercept.kv.costs import CostModel
 from caesura.simulator.engine.core import Core, collecting_rarely
 from caesura.simulator.engine.run import Member, prepare
@@ -187,35 +190,34 @@ def main() -> None:
     parser.add_argument("--counts", type=int, nargs="+", default=COUNTS)
     parser.add_argument("--states", choices=STATES, nargs="+", default=STATES)
     parser.add_argument("--profile", action="store_true", help="print where the time goes")
+    add_option(parser)
     options = parser.parse_args()
-    print(
-        table(
-            [
-                Case(state, count, options.profile)
-                for state in options.states
-                for count in options.counts
-            ]
-        )
-    )
-
-
-def table(cases: Sequence[Case]) -> str:
-    """Return the table of the cases as Markdown."""
-    lines = [
-        "| state | sessions | `schedule()` | `update_from_output()` | bytes per session |",
-        "| --- | ---: | ---: | ---: | ---: |",
+    cases = [
+        Case(state, count, options.profile) for state in options.states for count in options.counts
     ]
+    found = table(cases)
+    print(found.markdown())
+    tell(options.tables, [found])
+
+
+def table(cases: Sequence[Case]) -> Table:
+    """Measure the cases, each in a process of its own, and return their table."""
+    columns = (
+        "state",
+        "sessions",
+        "`schedule()` [µs]",
+        "`update_from_output()` [µs]",
+        "bytes per session",
+    )
+    rows = []
     # What a case imports is imported once, before.
     context = multiprocessing.get_context("fork")
-    for case in cases:
+    for case in track(cases, "cases"):
         with context.Pool(1) as pool:
             found = pool.apply(measure, (case,))
-        lines.append(
-            f"| {case.state} | {case.count:,} | {found.schedule:,.0f} µs |"
-            f" {found.update:,.0f} µs | {found.bytes:,.0f} |"
-        )
-        print(lines[-1], flush=True)
-    return "\n".join(lines)
+        figures = (found.schedule, found.update, found.bytes)
+        rows.append((case.state, f"{case.count:,}", *(f"{value:,.0f}" for value in figures)))
+    return Table.of(columns, rows)
 
 
 if __name__ == "__main__":

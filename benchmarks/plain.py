@@ -21,6 +21,8 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from benchmarks.engines import BASELINE, caesura_engine, stock_engine
+from benchmarks.evidence.tables import Table as Told
+from benchmarks.evidence.tables import add_option, tell
 from benchmarks.pairs import ratio
 
 
@@ -84,9 +86,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20, help="pairs per concurrency")
     parser.add_argument("--tokens", type=int, default=96, help="tokens to decode per request")
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 8, 32])
+    add_option(parser)
     args = parser.parse_args()
     console = Console(width=110)
-    console.print(asyncio.run(measure(args.rounds, args.tokens, args.concurrency, console)))
+    table = asyncio.run(measure(args.rounds, args.tokens, args.concurrency, console))
+    console.print(table)
+    tell(args.tables, [Told.drawn(table)])
 
 
 if __name__ == "__main__":

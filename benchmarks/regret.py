@@ -1,25 +1,26 @@
-"""Does less regret mean less latency? Handlings simulated: a table of docs/study/policies.md.
+"""Does less regret mean less latency? Handlings, simulated.
 
-    python -m benchmarks.regret            # runs that are in .cache/regret already are not repeated
+    python -m benchmarks.regret            # runs that are kept already are not repeated
     python -m benchmarks.regret --quick    # one load and one seed: to see that it works
 
 Each handling serves the same sessions on the scheduler that serves, with the same ranking, chunks
 and prefix cache. The regret of all pauses, per session, is compared with the mean normalized
 latency: Spearman's rank correlation over the handlings at each load. The older measure, which took
 all memory as wanted and swaps within the link's budget as free, is computed from the same records.
-Delete .cache/regret after a change of the measure or of a handling.
 """
 
 import argparse
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from math import inf
 from pathlib import Path
 from statistics import StatisticsError, correlation, fmean
 
-from rich.console import Console
+from rich.progress import track
 
+from benchmarks.evidence.tables import Table, add_option, tell
+from benchmarks.kept import KeptRuns
 from caesura.scheduler.records import PauseRecord, parse
 from caesura.simulator.engine.run import simulate
 from caesura.simulator.latency.machines import make_machine
@@ -28,12 +29,10 @@ from caesura.simulator.workload.names import make_workload
 
 ROOT = Path(__file__).parents[1]
 RUNS = ROOT / ".cache" / "regret"
-PAGE = ROOT / "docs" / "study" / "policies.md"
-BEGIN, END = "<!-- begin regret -->", "<!-- end regret -->"
 MACHINE = "gptj-6b-a100-40g"
 HANDLINGS = ("preserve", "discard", "swap", "infercept", "lamps", "ttl", "caesura")
 LOADS = (("mix", 1.0), ("mix", 2.0), ("mix", 3.0), ("mix:tool=qa", 3.0), ("mix:tool=chatbot", 3.0))
-SEEDS = (81, 82)
+SEEDS = (81, 82, 83)
 SECONDS = 60.0
 
 
@@ -94,20 +93,6 @@ def run(handling: str, workload: str, rate: float, seed: int, seconds: float) ->
     )
 
 
-def kept(handling: str, workload: str, rate: float, seed: int, seconds: float) -> Outcome:
-    """Return the outcome of a run, from its file if it was made before."""
-    name = f"{workload.replace(':', '_')}-{rate:g}-{seed}-{seconds:g}-{handling}.json"
-    file = RUNS / name
-    if file.exists():
-        return Outcome(**json.loads(file.read_text()))
-    outcome = run(handling, workload, rate, seed, seconds)
-    RUNS.mkdir(parents=True, exist_ok=True)
-    half = file.with_suffix(".part")
-    half.write_text(json.dumps(asdict(outcome)))
-    half.replace(file)
-    return outcome
-
-
 MEASURES = ("regret", "older")
 
 
@@ -140,76 +125,55 @@ def _ranks(values: Sequence[float]) -> list[float]:
     return [order.index(value) + (order.count(value) + 1) / 2 for value in values]
 
 
-def tables(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return the correlations by load, and the figures of each handling, as Markdown."""
+def table(outcomes: Sequence[Outcome]) -> Table:
+    """Return the correlations by load."""
     rows = means(outcomes)
     loads = list(dict.fromkeys((one.workload, one.rate) for one in outcomes))
-    lines = [
-        "| load | pauses that cost nothing | regret | older measure |",
-        "| --- | ---: | ---: | ---: |",
-    ]
-    found = []
+    found, lines = [], []
     for load in loads:
         runs = [one for one in outcomes if (one.workload, one.rate) == load]
         free = sum(one.free for one in runs) / sum(one.pauses for one in runs)
         found.append(rank_correlations(row for key, row in rows.items() if key[:2] == load))
-        lines.append(f"| {_load(load)} | {100 * free:.0f} % | {_both(found[-1])} |")
+        lines.append((_load(load), f"{100 * free:.0f} %", *_both(found[-1])))
     sums: list[float | None] = []
     for of_one in zip(*found, strict=True):
         known = [rho for rho in of_one if rho is not None]
         sums.append(fmean(known) if known else None)
-    lines.append(f"| mean of these | | {_both(sums)} |")
-    lines.append(f"| all loads together | | {_both(rank_correlations(rows.values()))} |")
-    figures = [
-        "| handling | " + " | ".join(map(_load, loads)) + " |",
-        "| --- |" + " ---: |" * len(loads),
-    ]
-    for handling in HANDLINGS:
-        cells = [_cell(rows[*load, handling]) for load in loads if (*load, handling) in rows]
-        figures.append(f"| `{handling}` | {' | '.join(cells)} |")
-    return ["\n".join(lines), "\n".join(figures)]
+    lines.append(("mean of these", "", *_both(sums)))
+    lines.append(("all loads together", "", *_both(rank_correlations(rows.values()))))
+    return Table.of(("load", "pauses that cost nothing", "regret", "older measure"), lines)
 
 
-def _both(rhos: Iterable[float | None]) -> str:
-    return " | ".join("–" if rho is None else f"{rho:.2f}" for rho in rhos)
+def _both(rhos: Iterable[float | None]) -> list[str]:
+    return ["–" if rho is None else f"{rho:.2f}" for rho in rhos]
 
 
 def _load(load: tuple[str, float]) -> str:
     return f"`{load[0]}`, {load[1]:g}/s"
 
 
-def _cell(row: Sequence[float]) -> str:
-    latency, regret, older = row
-    return f"{1e3 * latency:,.1f}; {regret:,.1f}; {older:,.0f}"
-
-
-def write(made: Sequence[str]) -> None:
-    """Put the tables between their marks in the page."""
-    text = PAGE.read_text()
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    PAGE.write_text(f"{head}{BEGIN}\n\n" + "\n\n".join(made) + f"\n\n{END}{tail}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one load, one seed, 20 s of arrivals")
+    parser.add_argument("--runs", type=Path, default=RUNS, help="folder of the kept runs")
+    add_option(parser)
     args = parser.parse_args()
-    console = Console(width=170)
     loads, seeds = (LOADS[1:2], SEEDS[:1]) if args.quick else (LOADS, SEEDS)
+    seconds = 20.0 if args.quick else SECONDS
+    kept = KeptRuns(args.runs, {"seconds": seconds, "machine": MACHINE})
     outcomes: list[Outcome] = []
-    for workload, rate in loads:
-        for seed in seeds:
-            for handling in HANDLINGS:
-                seconds = 20.0 if args.quick else SECONDS
-                outcomes.append(kept(handling, workload, rate, seed, seconds))
-                console.print(outcomes[-1])
-    made = tables(outcomes)
-    for table in made:
-        console.print(table, markup=False)
-    if not args.quick:
-        write(made)
-        console.print(f"written into {PAGE.relative_to(ROOT)}")
+    for (workload, rate), seed, handling in track(
+        list(product(loads, seeds, HANDLINGS)), "simulating"
+    ):
+        what = {"workload": workload, "rate": rate, "seed": seed, "handling": handling}
+        found = kept.find(what)
+        if found is None:
+            found = asdict(run(handling, workload, rate, seed, seconds))
+            kept.keep(what, found)
+        outcomes.append(Outcome(**found))
+    made = table(outcomes)
+    print(made.markdown())
+    tell(args.tables, [made])
 
 
 if __name__ == "__main__":

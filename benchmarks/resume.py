@@ -13,8 +13,11 @@ import time
 
 from rich.console import Console
 from rich.progress import track
+from rich.table import Table
 
 from benchmarks.engines import caesura_engine
+from benchmarks.evidence.tables import Table as Told
+from benchmarks.evidence.tables import add_option, tell
 from caesura.intercept.calls.events import CallFinished, TurnEnded
 from caesura.scheduler.messages import SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine
@@ -43,8 +46,8 @@ async def one_session(engine: VllmEngine) -> tuple[float, list[float]]:
     return gaps[0], gaps[1:]
 
 
-async def measure(sessions: int, console: Console) -> None:
-    """Run sessions one after the other and print what a resume cost."""
+async def measure(sessions: int, console: Console) -> Table:
+    """Run sessions one after the other; return a table of what a resume cost, in ms."""
     engine = caesura_engine()
     resumes, steps = [], []
     try:
@@ -57,19 +60,25 @@ async def measure(sessions: int, console: Console) -> None:
         await engine.close()
     extra = sorted((r - s) * 1000 for r, s in zip(resumes, steps, strict=True))
     deciles = statistics.quantiles(extra, n=20)
-    console.print(
-        f"first resumed token after {statistics.median(resumes) * 1000:.2f} ms, a step takes "
-        f"{statistics.median(steps) * 1000:.2f} ms (medians of {sessions} sessions);\n"
-        f"beyond one step: median {statistics.median(extra):.2f} ms, "
-        f"p5 {deciles[0]:.2f}, p95 {deciles[-1]:.2f} ms"
-    )
+    table = Table(title=f"milliseconds, {sessions} sessions")
+    for column in ("first resumed token", "a decoding step", "beyond a step: median", "p5", "p95"):
+        table.add_column(column, justify="right")
+    medians = (statistics.median(each) * 1000 for each in (resumes, steps))
+    figures = (*medians, statistics.median(extra), deciles[0], deciles[-1])
+    table.add_row(*(f"{value:.2f}" for value in figures))
+    return table
 
 
 def main() -> None:
     """Parse the command line and measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sessions", type=int, default=100)
-    asyncio.run(measure(parser.parse_args().sessions, Console()))
+    add_option(parser)
+    args = parser.parse_args()
+    console = Console()
+    table = asyncio.run(measure(args.sessions, console))
+    console.print(table)
+    tell(args.tables, [Told.drawn(table)])
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.evidence.tables import Table as Told
+from benchmarks.evidence.tables import add_option, tell
 from caesura.scheduler.answers import Answers
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.rendering.render import Renderer
@@ -161,6 +163,9 @@ if __name__ == "__main__":
     parser.add_argument("--answer", type=int, default=80, help="words of questions and answers")
     parser.add_argument("--result", type=int, default=120, help="words of a tool's result")
     parser.add_argument("--rounds", type=int, default=3)
+    add_option(parser)
     given = parser.parse_args()
     sizes = Shape(given.questions, given.calls, given.thought, given.answer, given.result)
-    Console(width=110).print(asyncio.run(main(sizes, given.rounds)))
+    table = asyncio.run(main(sizes, given.rounds))
+    Console(width=110).print(table)
+    tell(given.tables, [Told.drawn(table, "")])

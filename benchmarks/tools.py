@@ -21,6 +21,8 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks import tools_streaming
+from benchmarks.evidence.tables import Table as Told
+from benchmarks.evidence.tables import add_option, tell
 from benchmarks.pairs import ratio
 from caesura.tools import Dispatcher, Registry, Tool, ToolCall, tool
 from caesura.tools.calculator.tool import calculator
@@ -135,14 +137,16 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=400, help="of a stream, with --streaming")
     kinds = tools_streaming.KINDS
     parser.add_argument("--kinds", nargs="+", choices=kinds, default=kinds[:3], help="of tools")
+    add_option(parser)
     args = parser.parse_args()
     console = Console(width=110)
     if args.streaming:
-        console.print(
-            asyncio.run(tools_streaming.measure(args.rounds, args.tokens, args.kinds, console))
-        )
+        measured = tools_streaming.measure(args.rounds, args.tokens, args.kinds, console)
     else:
-        console.print(asyncio.run(measure(args.pairs, args.calls, console)))
+        measured = measure(args.pairs, args.calls, console)
+    table = asyncio.run(measured)
+    console.print(table)
+    tell(args.tables, [Told.drawn(table)])
 
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.evidence.tables import Table as Told
+from benchmarks.evidence.tables import add_option, tell
 from benchmarks.pairs import ratio
 from caesura.runtime.engine import Engine
 from caesura.runtime.launch import record, start_engine
@@ -184,13 +186,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20, help="rounds of three")
     parser.add_argument("--concurrency", type=int, default=32, help="runs at once")
     parser.add_argument("--sink", action="store_true", help="be the sink, and nothing else")
+    add_option(parser)
     args = parser.parse_args()
     if args.sink:
         asyncio.run(sink())
         return
     console = Console(width=110)
     with sink_process() as url:
-        console.print(asyncio.run(measure(args.rounds, args.concurrency, url, console)))
+        table = asyncio.run(measure(args.rounds, args.concurrency, url, console))
+    console.print(table)
+    tell(args.tables, [Told.drawn(table)])
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks.asking_models.series import CHOICE_SEED, cells, run_cell, split_cells
-from benchmarks.asking_models.tables import lines, split_lines, write
+from benchmarks.asking_models.tables import lines, split_lines
 
 
 def parse() -> argparse.Namespace:
@@ -40,7 +40,6 @@ def parse() -> argparse.Namespace:
     add("--out", type=Path, default=Path(".cache/asking_models"), help="folder of the kept runs")
     add("--choose", action="store_true", help="run the seed on which loads were chosen, and stop")
     add("--show", action="store_true", help="print the table of kept runs, and run what it lacks")
-    add("--write", type=Path, metavar="FILE", help="put the table into this page")
     return parser.parse_args()
 
 
@@ -57,8 +56,6 @@ def main() -> None:
         return
     for line in (*lines(asked.out, asked.seconds), "", *split_lines(asked.out, asked.seconds)):
         print(line)
-    if asked.write is not None:
-        write(asked.write, asked.out, asked.seconds)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The tables of the study, for a terminal and for a page."""
+"""The tables of the study, in Markdown."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,6 @@ from benchmarks.asking_models.series import (
 )
 from benchmarks.asking_models.workload import SETTINGS, Setting, split_settings
 
-BEGIN, END = "<!-- benchmarks.asking_models: begin -->", "<!-- benchmarks.asking_models: end -->"
 WORDS = {
     "learned": "the learned mean",
     "plan": "the plan's mean",
@@ -88,14 +87,3 @@ def _mean_or_ratio(
         return f"{fmean(fmean(run[key]) for run in base):.1f}"
     ratios = [fmean(run[key]) / fmean(other[key]) for run, other in zip(runs, base, strict=True)]
     return f"{fmean(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
-
-
-def write(page: Path, folder: Path, seconds: float) -> None:
-    """Put both tables between their marks in the page; raise `SystemExit` without marks."""
-    text = page.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise SystemExit(f"{page} lacks the lines {BEGIN!r} and {END!r}; add them for the table")
-    table = "\n".join([*lines(folder, seconds), "", *split_lines(folder, seconds)])
-    page.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{after}", encoding="utf-8")

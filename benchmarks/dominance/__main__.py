@@ -1,15 +1,17 @@
-"""Simulate the default and the others over all cases and loads, for docs/study/policies.md.
+"""Is the default ever the worse choice? Over all cases and loads, simulated.
 
 python -m benchmarks.dominance           # what is in .cache/dominance already is not run again
 python -m benchmarks.dominance --choose  # the seeds on which parameters may be chosen
 """
 
 import argparse
+import os
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.evidence.tables import add_option, tell
 from caesura.runtime.cli.plan.studies import watching
 from caesura.simulator.policy import parse_policy
 from caesura.simulator.study.conduct import Made, conduct
@@ -18,13 +20,10 @@ from caesura.simulator.study.plan import Study
 from .capacity import capacity
 from .cases import CASES, CHOICE_SEEDS, DEFAULT, LOADS, OTHERS, REPORT_SEEDS, Case
 from .judge import Runs, Verdict, verdicts
-from .show import chart, table
+from .show import chart, counts, table
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / ".cache" / "dominance"
-PAGE = ROOT / "docs" / "study" / "policies.md"
-IMAGE = ROOT / "docs" / "images" / "policies-dominance.png"
-BEGIN, END = "<!-- begin dominance -->", "<!-- end dominance -->"
 
 
 def study_of(case: Case, rates: list[float], seconds: float, seeds: tuple[int, ...]) -> Study:
@@ -46,17 +45,20 @@ def by_policy(made: list[Made]) -> Runs:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--choose", action="store_true", help=f"seeds {CHOICE_SEEDS}, no page")
-    parser.add_argument("--seeds", type=int, default=3, help="the number of seeds")
+    parser.add_argument("--choose", action="store_true", help=f"seeds {CHOICE_SEEDS}")
+    parser.add_argument("--seeds", type=int, default=1, help="the number of seeds")
     parser.add_argument("--loads", type=float, nargs="+", default=LOADS, help="shares of capacity")
     parser.add_argument("--only", help="the name of one case")
-    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
+    parser.add_argument("--chart", type=Path, metavar="FILE", help="draw mean and p99 as PNG")
+    add_option(parser)
     args = parser.parse_args()
     console = Console(width=170)
     seeds = (CHOICE_SEEDS if args.choose else REPORT_SEEDS)[: args.seeds]
     capacities: dict[str, float] = {}
     runs: dict[tuple[str, float], Runs] = {}
     found: list[Verdict] = []
+    failed = 0
     for case in CASES:
         if args.only and args.only != case.name:
             continue
@@ -65,6 +67,7 @@ def main() -> None:
         study = study_of(case, [load * limit for load in args.loads], case.sessions / limit, seeds)
         with watching(study, console, quiet=False) as progress:
             outcome = conduct(study, KEPT, args.jobs, watch=progress)
+        failed += len(outcome.failures)
         for failure in outcome.failures:
             console.print(f"[red]failed:[/red] {failure.cell}: {failure.reason}")
         for load, rate in zip(args.loads, study.rates, strict=True):
@@ -72,19 +75,13 @@ def main() -> None:
             runs[case.name, load] = by_policy(made)
             if all(len(runs[case.name, load].get(name, ())) for name in study.policy_names):
                 found += verdicts(case.name, load, runs[case.name, load])
-    text = table(found, capacities)
-    console.print(text, markup=False)
-    if not (args.choose or args.only):
-        _write(text)
-        IMAGE.write_bytes(chart(runs, args.loads))
-
-
-def _write(text: str) -> None:
-    """Put the table between its marks in the page."""
-    page = PAGE.read_text()
-    head, _, rest = page.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    PAGE.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{tail}")
+    tables = [counts(found), table(found, capacities)]
+    for each in tables:
+        console.print(each.markdown(), markup=False)
+    if args.chart is not None:
+        args.chart.write_bytes(chart(runs, args.loads))
+    if not failed:
+        tell(args.tables, tables)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,11 @@ GPTJ = "gptj-6b-a100-40g"
 
 DEFAULT = "fcfs"
 """The served default: the handling `caesura` with the ranking `fcfs`."""
-OTHERS = ("caesura:ranking=caesura", "lamps-infercept", "ssjf", "stock-offload")
+OTHERS = ("caesura:ranking=caesura", "lamps-infercept", "stock-offload")
 """The policies that the default must not be worse than."""
 STOCK = "stock-offload"
 
-LOADS = (0.3, 0.5, 0.8, 1.0, 1.1, 1.5)
+LOADS = (0.5, 1.0, 1.5)
 """Shares of capacity."""
 LOW_LOAD = 0.5
 """The highest load at which TTFT is compared with stock's."""

@@ -1,9 +1,10 @@
-"""The table of ratios as Markdown, and the chart of mean against p99."""
+"""The tables of ratios, and the chart of mean against p99."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks.charts import name_lines, panels, to_png
+from benchmarks.evidence.tables import Table
 from caesura.planning.show.gantt import PALETTE
 from caesura.simulator.study.summary import Estimate, estimate
 
@@ -18,21 +19,22 @@ LEAST_RANGE = 1.12
 """The least end of an axis, so that differences of a thousandth look as small as they are."""
 
 
-def table(found: Sequence[Verdict], capacities: Mapping[str, float]) -> str:
-    """Return a row for each case and load, and a column for each goal, as Markdown."""
+def table(found: Sequence[Verdict], capacities: Mapping[str, float]) -> Table:
+    """Return a row for each case and load, and a column for each goal."""
     heads = [f"{goal.title} (≤ {goal.most:g})" for goal in GOALS]
-    lines = [
-        "| workload | load | sessions/s | " + " | ".join(heads) + " |",
-        "| --- | ---: | ---: |" + " --- |" * len(GOALS),
-    ]
     cells: dict[tuple[str, float], dict[str, Verdict]] = {}
     for one in found:
         cells.setdefault((one.case, one.load), {})[one.goal.measure] = one
-    for (case, load), row in cells.items():
-        texts = [_cell(row.get(goal.measure)) for goal in GOALS]
-        rate = load * capacities[case]
-        lines.append(f"| {case} | {load:.0%} | {rate:.3g} | " + " | ".join(texts) + " |")
-    return "\n".join([*lines, "", *_counts(found)])
+    rows = [
+        (
+            case,
+            f"{load:.0%}",
+            f"{load * capacities[case]:.3g}",
+            *(_cell(row.get(goal.measure)) for goal in GOALS),
+        )
+        for (case, load), row in cells.items()
+    ]
+    return Table.of(("workload", "load", "sessions/s", *heads), rows, key="cells")
 
 
 def _cell(one: Verdict | None) -> str:
@@ -44,24 +46,26 @@ def _cell(one: Verdict | None) -> str:
     return f"{one.default.mean:.3g} s, " + (text if one.met else f"**{text}**")
 
 
-def _counts(found: Iterable[Verdict]) -> list[str]:
-    """Return a line for each goal: how many cells meet it, and the worst one."""
+def counts(found: Iterable[Verdict]) -> Table:
+    """Return a row for each goal: how many cells meet it, and the worst one."""
     listed = list(found)
-    lines = []
-    for goal in GOALS:
-        mine = [one for one in listed if one.goal is goal]
-        if mine:
-            lines.append(_count(goal, mine))
-    return lines
+    mine = [(goal, [one for one in listed if one.goal is goal]) for goal in GOALS]
+    rows = [_count(goal, verdicts) for goal, verdicts in mine if verdicts]
+    columns = ("goal", "cells", "meet it", "within 1 % of it", "the worst", "ratio", "to")
+    return Table.of(columns, rows, key="goals")
 
 
-def _count(goal: Goal, mine: Sequence[Verdict]) -> str:
+def _count(goal: Goal, mine: Sequence[Verdict]) -> tuple[str, ...]:
     worst = max(mine, key=lambda one: one.ratio.mean)
     met, near = sum(one.met for one in mine), sum(one.near for one in mine)
     return (
-        f"- {goal.title}: {met} of {len(mine)} cells meet the goal, {near} are within 1 % of it;"
-        f" the worst is {worst.case} at {worst.load:.0%}, {worst.ratio.mean:.2f} of"
-        f" {worst.best}."
+        f"{goal.title} ≤ {goal.most:g}",
+        f"{len(mine)}",
+        f"{met}",
+        f"{near}",
+        f"{worst.case} at {worst.load:.0%}",
+        f"{worst.ratio.mean:.3f}",
+        f"`{worst.best}`",
     )
 
 

@@ -16,8 +16,7 @@ adds such programs. The model computes in float32 where the processor has no bfl
 
 Every run is kept in a file under --runs, and a kept run is not made again unless --again is given.
 So a table can be filled in pieces: --minutes N starts no run that would not end in time, Ctrl-C
-ends a series early, and the same command goes on later. --show prints what is kept, and
---write FILE puts the tables into a page, between two marks.
+ends a series early, and the same command goes on later. --show prints what is kept.
 
 --knee also searches for the highest load at which the p99 of normalized latency (per decoded token)
 stays under three times that of an idle engine, for each system. It halves the gap between loads
@@ -28,6 +27,7 @@ import argparse
 import math
 from pathlib import Path
 
+from benchmarks.evidence.tables import add_option
 from benchmarks.handling import SYSTEMS
 
 SHOWN = [
@@ -100,7 +100,7 @@ def parse() -> argparse.Namespace:
     add("--again", action="store_true", help="make runs again that are kept")
     add("--minutes", type=float, default=math.inf, help="start no run that would end later")
     add("--show", action="store_true", help="print what is kept and measure nothing")
-    add("--write", type=Path, metavar="FILE", help="put the tables into this page")
+    add_option(parser)
     args = parser.parse_args()
     if args.show and (args.rate is None or args.blocks is None):
         parser.error("--show needs --rate and --blocks, as the runs' command printed them")

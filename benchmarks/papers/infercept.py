@@ -211,7 +211,7 @@ def main() -> None:
     )
     sheets = list(sheets_of(runs, curves, steps, waste))
     show(sheets)
-    write(sheets, args.out / "infercept.md")
+    write(sheets, args.out / "infercept.md", args.tables)
 
 
 if __name__ == "__main__":

@@ -55,10 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tables = [each for figure in chosen for each in sheets(figure, found, args.quick, about)]
     if not args.figure:
         print("The worked example (Table 1, Fig. 3):")
-        lamps_example.main()
+        print(lamps_example.table().markdown())
     show(tables)
     numbers = "-".join(str(figure.number) for figure in chosen)
-    write(tables, args.out / f"lamps-{numbers}.md")
+    write(tables, args.out / f"lamps-{numbers}.md", args.tables)
 
 
 if __name__ == "__main__":

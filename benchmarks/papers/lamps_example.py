@@ -12,9 +12,11 @@ recomputed in a unit asks for a slower link than swapping R3. C_other, which the
 beforehand, is taken to be all of the memory; anything from 2 to 21 gives the same schedule.
 """
 
+import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from benchmarks.evidence.tables import Table, add_option, tell
 from caesura.intercept.kv.costs import CostModel
 from caesura.intercept.kv.views import Action
 from caesura.scheduler.policy.lamps import memory_over_time
@@ -182,15 +184,26 @@ POLICIES: dict[str, tuple[Rank, float | None]] = {
 """The rankings and the average completion times that the paper gives."""
 
 
-def main() -> None:
-    """Print the averages beside the paper's."""
-    print(f"{'':22}{'average':>9}{'paper':>8}  R1 R2 R3  schedule")
+def table() -> Table:
+    """Return the averages beside the paper's."""
+    rows = []
     for name, (rank, paper) in POLICIES.items():
         units = schedule(rank)
         done = completions(units)
         given = "" if paper is None else f"{paper:.2f}"
-        times = " ".join(f"{time:2}" for time in done)
-        print(f"{name:22}{sum(done) / len(done):9.2f}{given:>8}  {times}  {units}")
+        rows.append((name, given, f"{sum(done) / len(done):.2f}", *map(str, done), f"`{units}`"))
+    columns = ("ranking", "average, paper's", "ours", "R1", "R2", "R3", "who runs in each unit")
+    return Table.of(columns, rows)
+
+
+def main() -> None:
+    """Print the averages beside the paper's."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add_option(parser)
+    args = parser.parse_args()
+    found = table()
+    print(found.markdown())
+    tell(args.tables, [found])
 
 
 if __name__ == "__main__":

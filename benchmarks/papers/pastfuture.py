@@ -18,6 +18,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from benchmarks.evidence.tables import add_option
 from benchmarks.papers.pastfuture_table import (
     CODE,
     FULL,
@@ -82,13 +83,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, default=CACHE, help="folder for the Markdown")
+    add_option(parser)
     given = parser.parse_args(arguments)
     sizes = dict.fromkeys(PAPER, FULL) if given.full else SIZES
     sizes = {"d1": QUICK} if given.quick else sizes
     figures = measured(sizes, given.seed, given.jobs)
     sheets = [sheet_of(name, sizes[name], figures) for name in sizes]
     show(sheets)
-    write(sheets, given.out / "pastfuture.md")
+    write(sheets, given.out / "pastfuture.md", given.tables)
 
 
 def measured(sizes: Mapping[str, Size], seed: int, jobs: int) -> Figures:

@@ -20,6 +20,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from benchmarks.evidence.tables import Table as Told
+from benchmarks.evidence.tables import add_option, tell
 from caesura.simulator.results import RunResult
 from caesura.simulator.study.figures import Figures, figures
 from caesura.simulator.study.plan import WARM_UP, Cell
@@ -261,10 +263,16 @@ def markdown(sheet: Sheet) -> str:
     return f"### {sheet.title}\n\n{sheet.about}\n\n{body}\n"
 
 
-def write(sheets: Iterable[Sheet], path: Path) -> None:
-    """Write tables as Markdown; raises `OSError`."""
+def as_told(sheet: Sheet) -> Told:
+    """Return a table as data for `benchmarks.evidence`, without the paper's name in its title."""
+    return Told.of(sheet.columns, sheet.rows, f"{sheet.title} ({sheet.about})")
+
+
+def write(sheets: Sequence[Sheet], path: Path, tables: Path | None = None) -> None:
+    """Write tables as Markdown, and as data if `tables` names a file; raises `OSError`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(map(markdown, sheets)), encoding="utf-8")
+    tell(tables, map(as_told, sheets))
 
 
 # -- options -------------------------------------------------------------------------------------
@@ -284,6 +292,7 @@ def options(about: str, *, seconds: float, seeds: Sequence[int]) -> argparse.Arg
     )
     parser.add_argument("--jobs", type=int, default=JOBS, help="processes (default %(default)s)")
     parser.add_argument("--out", type=Path, default=CACHE, help="folder for tables as Markdown")
+    add_option(parser)
     parser.set_defaults(full_seconds=seconds, full_seeds=tuple(seeds))
     return parser
 

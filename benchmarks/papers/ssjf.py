@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.evidence.tables import add_option
 from benchmarks.papers.run import CACHE, Row, Sheet, beside_the_paper, run_cells, show, write
 from benchmarks.papers.ssjf_runs import (
     BATCHINGS,
@@ -77,6 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, default=CACHE, help="folder for the Markdown")
+    add_option(parser)
     given = parser.parse_args(arguments)
     size = QUICK if given.quick else FULL if given.full else QUARTER
     measures = _measures(size, given.seed, given.jobs)
@@ -86,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         load_sheet(measures, size),
     ]
     show(sheets)
-    write(sheets, given.out / "ssjf.md")
+    write(sheets, given.out / "ssjf.md", given.tables)
 
 
 def _measures(size: Size, seed: int, jobs: int) -> Measures:

@@ -16,6 +16,7 @@ from functools import partial
 import numpy as np
 from rich.progress import track
 
+from benchmarks.evidence.tables import Table, add_option, tell
 from benchmarks.planning.whole import SERVED, real_run
 from caesura.planning.application.application import Model
 from caesura.planning.application.requests import Request
@@ -132,6 +133,7 @@ def main() -> None:
     options.add_argument(
         "--engine", choices=(SERVED, "stock"), default=SERVED, help="whose scheduler is real"
     )
+    add_option(options)
     given = options.parse_args()
     lines = []
     totals = []
@@ -140,15 +142,14 @@ def main() -> None:
         real, _, each, fast_took, real_took = rows.mean(axis=0)
         end = float(np.abs(rows[:, 1]).mean())
         totals.append((end, each))
-        lines.append(
-            f"| {name} | {real:.1f} s | {end:.2%} | {each:.2%} |"
-            f" {1000 * fast_took:.0f} ms | {real_took:.1f} s |"
-        )
-    print("| workload | stage | error of its end | of a request's end | fast | real |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    print("\n".join(lines))
+        lines.append((name, f"{real:.1f}", f"{end:.2%}", f"{each:.2%}"))
+        print(f"{name}: {1000 * fast_took:.0f} ms instead of {real_took:.1f} s")
     end, each = np.array(totals).mean(axis=0)
-    print(f"| mean | | {end:.2%} | {each:.2%} | | |")
+    lines.append(("mean", "", f"{end:.2%}", f"{each:.2%}"))
+    columns = ("workload", "stage [s]", "error of its end", "of a request's end")
+    table = Table.of(columns, lines)
+    print(table.markdown())
+    tell(given.tables, [table])
 
 
 if __name__ == "__main__":

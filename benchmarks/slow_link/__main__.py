@@ -9,12 +9,14 @@ recomputes it, and the order changes from pair to pair.
 Compared are the time to the first token after the return, and the delay of all requests together:
 that time plus what each of the decoding requests lost meanwhile. Ratios are load to recompute, so
 below 1 loading is better. "swaps" is what the scheduler's threshold says to the rates that it
-would have learned, starting from its guess. The table is kept, and --show prints it again.
+would have learned, starting from its guess. Links that are kept are
+not measured again, and --show measures none.
 """
 
 import argparse
 from pathlib import Path
 
+from benchmarks.evidence.tables import add_option
 from caesura.runtime.launch import prepare_environment
 
 
@@ -33,7 +35,7 @@ def parse() -> argparse.Namespace:
     add("--pairs", type=int, default=6, help="of a load and a recomputation, for each of the above")
     add("--out", type=Path, default=Path(".cache/slow_link/results.json"), help="the kept results")
     add("--show", action="store_true", help="print what is kept and measure nothing")
-    add("--write", type=Path, metavar="FILE", help="put the table into this page")
+    add_option(parser)
     return parser.parse_args()
 
 

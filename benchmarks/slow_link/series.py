@@ -3,18 +3,17 @@
 import argparse
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from benchmarks.evidence.tables import Table, tell
 from benchmarks.pairs import ratio
 from benchmarks.slow_link.measure import LinkRun, measure_link
 from caesura.intercept.kv.costs import PRIOR, CostModel, CostTracker
 
-BEGIN, END = "<!-- benchmarks.slow_link: begin -->", "<!-- benchmarks.slow_link: end -->"
 NEAR = 0.1
 """A learned rate counts as found within this share of the true one."""
 
@@ -74,31 +73,33 @@ def delay(one: Mapping[str, float], beside: int) -> float:
     return one["seconds"] + beside * one["lost_seconds"]
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the lines of the table in Markdown."""
+def table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the table, a row for each link."""
     beside = sorted({int(each) for row in rows for each in row["pairs"]})
     titles = ["link GB/s", "of recomputing", "learned out, in", "copies", "swaps"]
     titles += [f"TTFT, {each} beside" for each in beside]
     titles += [f"all, {each} beside" for each in beside if each]
-    yield f"| {' | '.join(titles)} |"
-    yield f"| {' | '.join(['---:'] * len(titles))} |"
-    for row in sorted(rows, key=lambda one: one["gb_per_second"]):
-        cells = [
-            f"{row['gb_per_second']:g}",
-            f"{row['link_tokens_per_second'] / row['recompute_tokens_per_second']:.2f}",
-            f"{row['learned']['out']:.2f}, {row['learned']['in']:.2f}",
-            f"{_count(row, 'out')}, {_count(row, 'in')}",
-            "yes" if row["swaps"] else "no",
-        ]
-        for whole in (False, True):
-            for each in beside:
-                pairs = row["pairs"].get(str(each), [])
-                if whole and not each:
-                    continue
-                at = each if whole else 0
-                loads = [delay(load, at) for load, _ in pairs]
-                cells.append(str(ratio(loads, [delay(other, at) for _, other in pairs])))
-        yield f"| {' | '.join(cells)} |"
+    ordered = sorted(rows, key=lambda one: one["gb_per_second"])
+    return Table.of(titles, [_cells(row, beside) for row in ordered])
+
+
+def _cells(row: Mapping[str, Any], beside: Sequence[int]) -> list[str]:
+    cells = [
+        f"{row['gb_per_second']:g}",
+        f"{row['link_tokens_per_second'] / row['recompute_tokens_per_second']:.2f}",
+        f"{row['learned']['out']:.2f}, {row['learned']['in']:.2f}",
+        f"{_count(row, 'out')}, {_count(row, 'in')}",
+        "yes" if row["swaps"] else "no",
+    ]
+    for whole in (False, True):
+        for each in beside:
+            pairs = row["pairs"].get(str(each), [])
+            if whole and not each:
+                continue
+            at = each if whole else 0
+            loads = [delay(load, at) for load, _ in pairs]
+            cells.append(str(ratio(loads, [delay(other, at) for _, other in pairs])))
+    return cells
 
 
 def _count(row: Mapping[str, Any], way: str) -> str:
@@ -106,18 +107,11 @@ def _count(row: Mapping[str, Any], way: str) -> str:
     return f"{near} of {row['copies'][way]}" if near is not None else f"- of {row['copies'][way]}"
 
 
-def write_page(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Replace what stands between the marks of the page; raise `SystemExit` without marks."""
-    before, begin, rest = path.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise SystemExit(f"{path} lacks the lines {BEGIN!r} and {END!r}; add them for the table")
-    path.write_text(f"{before}{BEGIN}\n" + "\n".join(table(rows)) + f"\n{END}{after}")
-
-
-async def _measure(args: argparse.Namespace, console: Console, rows: list[dict[str, Any]]) -> None:
-    for index, link in enumerate(args.links):
-        title = f"link {index + 1} of {len(args.links)}, {link:g} GB/s"
+async def _measure(
+    args: argparse.Namespace, links: Sequence[float], console: Console, rows: list[dict[str, Any]]
+) -> None:
+    for index, link in enumerate(links):
+        title = f"link {index + 1} of {len(links)}, {link:g} GB/s"
         with console.status(title) as status:
             run = await measure_link(
                 link,
@@ -126,24 +120,27 @@ async def _measure(args: argparse.Namespace, console: Console, rows: list[dict[s
                 args.pairs,
                 lambda what, title=title: status.update(f"{title}: {what}"),
             )
-        rows[:] = [row for row in rows if row["gb_per_second"] != link] + [row_of(run)]
+        rows.append(row_of(run))
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(json.dumps(rows))
-        console.print(list(table(rows))[-1], highlight=False, soft_wrap=True)
+        console.print(table(rows[-1:]).markdown(), highlight=False, soft_wrap=True)
 
 
 def main(args: argparse.Namespace) -> None:
-    """Measure or show, print the table, and write it into a page if one is named."""
+    """Measure what is not kept, or only show, and print the table."""
     console = Console(width=200)
-    rows: list[dict[str, Any]] = json.loads(args.out.read_text()) if args.out.exists() else []
+    kept: list[dict[str, Any]] = json.loads(args.out.read_text()) if args.out.exists() else []
+    rows = [row for row in kept if row["gb_per_second"] in args.links]
+    missing = [link for link in args.links if link not in {row["gb_per_second"] for row in rows}]
     if not args.show:
         try:
-            asyncio.run(_measure(args, console, rows))
+            asyncio.run(_measure(args, missing, console, rows))
         except KeyboardInterrupt:
             console.print("interrupted: the links that were measured are kept")
     if not rows:
         console.print(f"nothing is kept in {args.out}")
         return
-    console.print("\n".join(table(rows)), highlight=False, soft_wrap=True)
-    if args.write is not None:
-        write_page(args.write, rows)
+    found = table(rows)
+    console.print(found.markdown(), highlight=False, soft_wrap=True)
+    if len(rows) == len(args.links):
+        tell(args.tables, [found])

@@ -8,15 +8,15 @@ pace of the machine in each second, which others may use too.
 
 Compared are, session by session, the order of its events, and the order of events of different
 sessions; and over all sessions latency (from arrival to the last token, less the tools' time) and
-the time to the first token, after an arrival and after a tool.
+the time to the first token, after an arrival and after a tool. Real runs are kept under --runs and
+not made again.
 """
 
 import argparse
 from pathlib import Path
 
+from benchmarks.evidence.tables import add_option
 from caesura.runtime.launch import prepare_environment
-
-AGAIN = "simulate real runs again that are kept in these files, and run nothing"
 
 
 def parse() -> argparse.Namespace:
@@ -43,8 +43,8 @@ def parse() -> argparse.Namespace:
     add("--longest", type=float, default=90, metavar="S", help="cut a run after so many seconds")
     add("--kv-tokens", type=int, default=5440, metavar="N", help="tokens that the KV cache holds")
     add("--handling", default="caesura", help="of paused KV")
-    add("--out", type=Path, default=Path(".cache/validate/results.json"), help="the real runs")
-    add("--again", nargs="+", type=Path, default=[], metavar="FILE", help=AGAIN)
+    add("--runs", type=Path, default=Path(".cache/validate"), help="folder of the kept real runs")
+    add_option(parser)
     return parser.parse_args()
 
 

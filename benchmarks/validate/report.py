@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.evidence.tables import Table as Told
 from benchmarks.pairs import ratio
 
 FIGURES = {
@@ -24,6 +25,13 @@ def print_report(console: Console, runs: Sequence[dict[str, Any]]) -> None:
         console.print(_table(load, chosen))
         for run in chosen:
             _print_run(console, run)
+
+
+def tables(runs: Sequence[dict[str, Any]]) -> list[Told]:
+    """Return the table of each load as data."""
+    loads = sorted({run["load"] for run in runs})
+    by_load = ((load, [run for run in runs if run["load"] == load]) for load in loads)
+    return [Told.drawn(_table(load, chosen)) for load, chosen in by_load]
 
 
 def _table(load: float, runs: Sequence[dict[str, Any]]) -> Table:

@@ -3,10 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from benchmarks.asking_models.series import KNOWN, Cell, run_cell
-from benchmarks.asking_models.tables import BEGIN, END, write
 from benchmarks.asking_models.workload import EXPERT, SETTINGS, draw, split_settings
 
 SHORT = next(setting for setting in SETTINGS if setting.name == "short answers")
@@ -42,10 +39,3 @@ def test_runs_are_kept_and_more_knowledge_is_nearer_to_the_truth(tmp_path: Path)
     assert run_cell(cells["true"], tmp_path) == runs["true"]
     assert kept.stat().st_mtime_ns == before
     assert cells["true"].path(tmp_path) != replace(cells["true"], seed=6).path(tmp_path)
-
-
-def test_a_page_without_marks_is_refused(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(f"{END} {BEGIN}")
-    with pytest.raises(SystemExit, match="lacks the lines"):
-        write(page, tmp_path, 80.0)

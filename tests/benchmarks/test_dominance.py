@@ -7,7 +7,7 @@ import pytest
 from benchmarks.dominance.capacity import throughput
 from benchmarks.dominance.cases import DEFAULT, OTHERS
 from benchmarks.dominance.judge import verdicts
-from benchmarks.dominance.show import table
+from benchmarks.dominance.show import counts, table
 from caesura.simulator.results import RunResult, SessionResult, Totals
 
 
@@ -40,9 +40,13 @@ def test_ttft_is_held_against_stocks_at_low_load_only() -> None:
 
 
 def test_the_table_marks_what_misses_its_goal() -> None:
-    text = table(list(verdicts("case", 1.0, runs(10.4, 10.0))), {"case": 2.0})
-    assert "| case | 100% | 2 | 10.4 s, **1.040 of" in text
-    assert "mean: 0 of 1 cells meet the goal" in text
+    found = list(verdicts("case", 1.0, runs(10.4, 10.0)))
+    (row,) = table(found, {"case": 2.0}).rows
+    assert row[:3] == ("case", "100%", "2")
+    assert row[3].startswith("10.4 s, **1.040 of")
+    mean, p99 = counts(found).rows
+    assert mean[:5] == ("mean ≤ 1", "1", "0", "0", "case at 100%")
+    assert p99[2] == "1"
 
 
 def test_the_throughput_of_a_closed_loop_leaves_out_its_ends_and_sub_agents() -> None:

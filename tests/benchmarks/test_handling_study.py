@@ -1,4 +1,4 @@
-"""Series of `benchmarks.handling`: kept runs, a budget of time, the search for a knee, the page."""
+"""Series of `benchmarks.handling`: kept runs, a budget of time, the search for a knee, tables."""
 
 import argparse
 from pathlib import Path
@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from benchmarks.handling.figures import normalized_latencies
-from benchmarks.handling.study.kept import KeptRuns
 from benchmarks.handling.study.knee import FIRST_LOAD, GROWTH, Knee, carries, idle_p99, knee
-from benchmarks.handling.study.page import BEGIN, END, write_page
 from benchmarks.handling.study.series import Budget, idle_plan, plans
+from benchmarks.handling.study.tables import tables
+from benchmarks.kept import KeptRuns
 
 BOUND = 0.3
 
@@ -139,22 +139,38 @@ def test_all_systems_of_a_round_see_the_same_sessions_and_idle_runs_the_first_of
     assert [session.segments for session in idle.sessions[:5]] == first
 
 
-def test_the_page_gets_the_tables_between_its_marks(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+def test_the_tables_have_seconds_ratios_and_knees() -> None:
     runs = [run("idle", 0.0, 0.1), run("stock", 0.2, 0.2), run("fcfs", 0.2, 0.1)]
     runs += [run("fcfs", 0.4, 0.5)]
-    write_page(page, runs, arguments())
-    text = page.read_text()
-    assert text.startswith("before\n") and text.endswith("after\n") and "\nold\n" not in text
-    assert "| 0.2 | stock | 1 | 2 | 2 | 0.2 |" in text
-    assert "| 0.2 | fcfs | 0.500 [0.500 .. 0.500] |" in text
-    assert "| fcfs | 0.2 | 0.4 | 0.90 |" in text
+    found = {table.key: table.rows for table in tables(runs, 40.0, 4.5)}
+    assert found["seconds"][0][:6] == ("0.2", "stock", "1", "2", "2", "0.2")
+    # One pair has no spread.
+    assert found["ratios"][0][:3] == ("0.2", "fcfs", "0.500")
+    assert ("fcfs", "0.2", "0.4", "0.90") in found["knees"]
 
 
-def test_a_page_without_marks_is_left_alone(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("nothing\n")
-    with pytest.raises(SystemExit, match="lacks the lines"):
-        write_page(page, [run("stock", 0.2, 0.2)], arguments())
-    assert page.read_text() == "nothing\n"
+def test_a_summary_has_stock_and_the_default_side_by_side() -> None:
+    rounds = [
+        run(name, 0.2, 0.1 * (1 + index), index)
+        for name in ("stock", "caesura")
+        for index in range(2)
+    ]
+    (summary, *_) = tables([*rounds, run("stock", 0.4, 0.5)], 40.0, 4.5)
+    (row,) = summary.rows
+    assert summary.key == "summary" and row[0] == "0.2"
+    assert row[1] == row[2] == "1.5" and row[-1] == "1.000, 1.000"
+
+
+def test_without_stock_and_an_idle_engine_there_are_seconds_alone() -> None:
+    assert [table.key for table in tables([run("fcfs", 0.2, 0.1)], 40.0, 4.5)] == ["seconds"]
+
+
+def test_what_was_kept_under_another_name_is_found(tmp_path: Path) -> None:
+    what = {"system": "fcfs", "load": 0.2, "round": 0}
+    kept = KeptRuns(tmp_path, {"window": 40.0})
+    kept.keep(what, run("fcfs", 0.2, 0.1))
+    (file,) = tmp_path.glob("*.json")
+    file.rename(tmp_path / f"other-words-{file.stem.rpartition('-')[2]}.json")
+    assert kept.find(what) == run("fcfs", 0.2, 0.1)
+    kept.keep(what, run("fcfs", 0.2, 0.3))
+    assert len(list(tmp_path.glob("*.json"))) == 1

@@ -26,10 +26,9 @@ def test_a_row_has_the_means_of_both_and_a_ratio_for_each_seed() -> None:
     ]
     lines = rows(case, runs)
     assert len(lines) == len(case.rates)
-    cells = "| 9 / 9 | 0.75, 1.20 | 18 / 18 | 0.5 / 0.5 | 25.0 / 25.0 |"
-    assert lines[0] == f"| {case.name} | {case.rates[0]} {cells}"
-    head, rule, *others = table(lines).splitlines()
-    assert head.count("|") == rule.count("|") == others[0].count("|")
+    cells = ("9 / 9", "0.75, 1.20", "18 / 18", "0.5 / 0.5", "25.0 / 25.0")
+    assert lines[0] == (case.name, f"{case.rates[0]}", *cells)
+    assert len(table(lines).columns) == len(lines[0])
 
 
 def test_the_machines_have_windows_or_states() -> None:

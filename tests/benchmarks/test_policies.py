@@ -1,33 +1,39 @@
-"""The studies behind docs/study/policies.md."""
+"""The studies behind docs/study/policies.md, and how their tables are made."""
 
 import math
 import struct
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from benchmarks import policies
 from benchmarks.charts import curves
+from benchmarks.points import table_of
+from caesura.simulator.study.plan import Study
 from caesura.simulator.study.summary import MEASURES, summarise
+from caesura.simulator.study.tables import estimated
 from tests.simulator.studies import STUDY, outcome_of
 
 
-def test_every_part_has_its_place_in_the_page() -> None:
-    page = policies.PAGE.read_text()
-    for part in policies.parts():
-        assert page.count(f"<!-- begin {part.name} -->") == 1
-        assert page.count(f"<!-- end {part.name} -->") == 1
-        assert part.study.baseline in part.study.policy_names
+@pytest.mark.parametrize("study", [policies.rates(), policies.links()])
+def test_the_default_is_compared_over_three_seeds(study: Study) -> None:
+    assert policies.DEFAULT in study.policy_names
+    assert len(study.seeds) == 3
 
 
-def test_tables_replace_those_before(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("text\n<!-- begin mix -->\nold\n<!-- end mix -->\nmore\n")
-    monkeypatch.setattr(policies, "PAGE", page)
-    for table in ("first", "second"):
-        policies._write({"mix": [table]})
-    assert page.read_text() == "text\n<!-- begin mix -->\n\nsecond\n\n<!-- end mix -->\nmore\n"
+def test_a_table_has_a_row_for_each_rate_and_policy() -> None:
+    points = summarise(outcome_of(STUDY))
+    made = table_of(points, ("latency_mean", "recompute_share"))
+    assert made.columns == ("sessions/s", "policy", "mean latency [s]", "tokens recomputed [%]")
+    assert [row[:2] for row in made.rows] == [(f"{p.rate:g}", f"`{p.name}`") for p in points]
+    first = points[0].means["latency_mean"]
+    assert made.rows[0][2] == estimated(first)
+
+
+def test_sessions_that_were_cut_off_are_marked() -> None:
+    outcome = outcome_of(STUDY, stock=dict.fromkeys(MEASURES, 1.0) | {"unfinished": 10})
+    rows = table_of(summarise(outcome), ("latency_mean",)).rows
+    assert {row[1] for row in rows if "stock" in row[1]} == {"`stock`*"}
 
 
 def test_the_chart_shows_the_figures() -> None:

@@ -17,18 +17,19 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from benchmarks.evidence.tables import tell
 from benchmarks.handling import STOCK
 from benchmarks.handling.mix import Mix
 from benchmarks.handling.model import SIZES
 from benchmarks.handling.replay import Replay
 from benchmarks.handling.run import IDLE, Plan, run
 from benchmarks.handling.speed import measure_speed, saturation
-from benchmarks.handling.study.kept import KeptRuns
 from benchmarks.handling.study.knee import FACTOR, idle_p99, knee
-from benchmarks.handling.study.page import write_page
 from benchmarks.handling.study.report import print_report
+from benchmarks.handling.study.tables import tables
 from benchmarks.handling.systems import BLOCK_SIZE, CONTEXT_TOKENS, Settings
 from benchmarks.handling.workload import Session, Speed, counted, peak_context, poisson
+from benchmarks.kept import KeptRuns
 from benchmarks.machine import Load, beside, number_type
 from caesura.scheduler.errors import EngineFailed
 
@@ -134,17 +135,21 @@ class Series:
         guess = args.window + args.tail + START_SECONDS
         self._budget = Budget(args.minutes * 60, guess)
 
-    async def fill(self) -> None:
-        """Make the runs of the table, then those of the search for the knees."""
+    async def fill(self) -> bool:
+        """Make the runs of the table, then those of the search for the knees; return if all are."""
         args = self._args
-        await self._make(plans(args, self._rate), "table")
+        whole = await self._make(plans(args, self._rate), "table")
         if args.knee:
             idle = [idle_plan(args, self._rate, index) for index in range(args.rounds)]
-            await self._make(idle, "idle engine")
-            await self._search()
+            whole = await self._make(idle, "idle engine") and whole
+            whole = await self._search() and whole
+        return whole
 
-    async def _search(self) -> None:
-        """Halve the gap between loads that hold and loads that fail, for all systems in turn."""
+    async def _search(self) -> bool:
+        """Halve the gap between loads that hold and loads that fail, for all systems in turn.
+
+        Return whether there was time for all of it.
+        """
         args = self._args
         while True:
             planned = []
@@ -152,8 +157,10 @@ class Series:
                 planned += [
                     plan_of(args, self._rate, system, load, index) for index in range(args.rounds)
                 ]
-            if not planned or not await self._make(planned, "search"):
-                return
+            if not planned:
+                return True
+            if not await self._make(planned, "search"):
+                return False
 
     def _next_loads(self) -> Iterator[tuple[str, float]]:
         runs = list(self.kept.all())
@@ -228,8 +235,8 @@ async def _rate_of(args: argparse.Namespace, settings: Settings, console: Consol
     return saturation(sessions_of(args, 10, args.seed), speed)
 
 
-async def measure(args: argparse.Namespace, console: Console) -> None:
-    """Fill the series as far as the time allows, and print how to go on."""
+async def measure(args: argparse.Namespace, console: Console) -> bool:
+    """Fill the series as far as the time allows, and print how to go on; return if it is whole."""
     settings = Settings(
         blocks=args.blocks or 0,
         model=args.model,
@@ -245,15 +252,16 @@ async def measure(args: argparse.Namespace, console: Console) -> None:
     args.rate, args.blocks = round(rate, 3), blocks
     console.print(f"load 1: --rate {args.rate:g} sessions/s; KV: --blocks {blocks}")
     settings = Settings(**{**vars(settings), "blocks": blocks})
-    await Series(args, settings, args.rate, console).fill()
+    return await Series(args, settings, args.rate, console).fill()
 
 
 def main(args: argparse.Namespace) -> None:
-    """Measure or show, print the tables, and write them into a page if one is named."""
+    """Measure or show, print the tables, and write them as data once the series is whole."""
     console = Console(width=190)
+    whole = bool(args.show)
     if not args.show:
         try:
-            asyncio.run(measure(args, console))
+            whole = asyncio.run(measure(args, console))
         except KeyboardInterrupt:
             console.print("interrupted: what was measured is kept")
         except EngineFailed as error:
@@ -263,6 +271,5 @@ def main(args: argparse.Namespace) -> None:
         console.print(f"no runs of these settings are kept in {args.runs}")
         return
     print_report(console, runs, args.window)
-    if args.write is not None:
-        write_page(args.write, runs, args)
-        console.print(f"written: {args.write}")
+    if whole:
+        tell(args.tables, tables(runs, args.window, args.rate))

@@ -1,6 +1,6 @@
 """SamuLLM's experiments with plans, on simulated A100-80G devices.
 
-    python -m benchmarks.papers.samullm_plans [--small] [--only TEXT] [--docs]
+    python -m benchmarks.papers.samullm_plans [--small] [--only TEXT]
 
 Fang, Shen, Wang and Chen, "SamuLLM" (2025), section 5. Eight devices, step times from the authors'
 timed iterations, output lengths from their distributions; see `models.py` and `applications.py`.
@@ -9,19 +9,15 @@ Measurements are kept in `.cache/papers`, so that an interrupted run goes on whe
 
 import argparse
 import sys
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.papers.run import markdown, show
+from benchmarks.evidence.tables import add_option, tell
+from benchmarks.papers.run import as_told, show
 from benchmarks.papers.samullm_plans.measure import Plans, measured
 from benchmarks.papers.samullm_plans.rows import EXPERIMENTS, KNOWN, STRATEGIES, Experiment
 from benchmarks.papers.samullm_plans.tables import sheets
-
-DOCS = Path(__file__).resolve().parents[3] / "docs" / "guides" / "planning.md"
-BEGIN = "<!-- benchmarks.papers.samullm_plans: begin -->"
-END = "<!-- benchmarks.papers.samullm_plans: end -->"
 
 
 def main() -> int:
@@ -50,8 +46,7 @@ def main() -> int:
         return 130
     made = sheets(chosen, found)
     show(made)
-    if args.docs:
-        _write("\n".join(map(markdown, made)).replace("### ", "#### "))
+    tell(args.tables, map(as_told, made))
     return 0
 
 
@@ -61,22 +56,12 @@ def _cells(one: Experiment) -> list[tuple[Experiment, str, bool]]:
     return cells + [(one, name, True) for name in KNOWN if one.ablation]
 
 
-def _write(text: str) -> None:
-    """Put the tables between their marks in the documentation."""
-    page = DOCS.read_text()
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    DOCS.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}")
-
-
 def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--small", action="store_true", help="one row of each application")
     parser.add_argument("--only", default="", metavar="TEXT", help="rows whose name holds TEXT")
     parser.add_argument("--kept", action="store_true", help="only show what was measured before")
-    parser.add_argument(
-        "--docs", action="store_true", help="write the tables into docs/guides/planning.md"
-    )
+    add_option(parser)
     return parser
 
 

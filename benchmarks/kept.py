@@ -2,13 +2,17 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 
 class KeptRuns:
-    """Runs in one folder, found by what was run: the settings, the system, load and round."""
+    """Runs in one folder, found by what was run: the settings that all share, and what is its own.
+
+    What is a run's own is a few short values; those that are text or numbers name its file.
+    """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         """Open the folder for runs of these settings, which must be plain data."""
@@ -38,4 +42,8 @@ class KeptRuns:
     def _path(self, what: Mapping[str, Any]) -> Path:
         text = json.dumps([self._settings, dict(what)], sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-        return self._folder / f"{what['system']}-{what['load']:g}-{what['round']}-{digest}.json"
+        # The words before the digest are for people, and may be others in older files.
+        kept = next(self._folder.glob(f"*-{digest}.json"), None)
+        values = (each for each in what.values() if isinstance(each, str | float | int))
+        words = re.sub(r"[^\w.-]+", "_", "-".join(map(str, values)))
+        return kept or self._folder / f"{words}-{digest}.json"

@@ -1,0 +1,429 @@
+"""Every question that the docs answer with figures: one result each, and the command that makes it.
+
+A result is made by a command of its own, which writes its tables at the end (`--tables`). What it
+depends on are the files that its module imports, within some rooms, and what is named beside.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from benchmarks.evidence.depends import ROOT, digests, files_of
+
+Kind = Literal["counted", "simulated", "timed"]
+
+POLICY = ("benchmarks", "intercept", "scheduler")
+SIMULATED = (*POLICY, "simulator")
+SERVED = (*POLICY, "runtime", "stores", "tools")
+
+SCHEDULER = "caesura.scheduler.vllm"
+"""The scheduler class, which engines import by its name."""
+AGENT_RUNS = "benchmarks/data/agent_runs.jsonl.gz"
+BUNDLED = "src/caesura/models/caesura-tiny/*"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question, and how its result is made.
+
+    `counted`: exact whatever the machine; `simulated`: on a virtual clock, exact too; `timed`: only
+    worth something on a machine that does nothing else. `{runs}` in the command is a folder for
+    what it keeps of single runs, so that it goes on where it stopped. `minutes` is a guess for two
+    cores. `rooms` are the folders whose files count where the command imports them; `beside` are
+    modules that it imports by name; `data` are further files, as globs. `about` says what the
+    figures are, in a sentence or two above the tables.
+    """
+
+    name: str
+    asks: str
+    command: str
+    minutes: float
+    kind: Kind
+    about: str
+    seeds: tuple[int, ...] = ()
+    rooms: tuple[str, ...] = SIMULATED
+    beside: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+
+    @property
+    def module(self) -> str:
+        """Return the module that the command runs."""
+        words = self.command.split()
+        return words[words.index("-m") + 1]
+
+    @property
+    def typed(self) -> str:
+        """Return the command as a person types it, without where runs are kept."""
+        return self.command.replace(" --runs {runs}", "")
+
+    def files(self) -> list[Path]:
+        """Return the files that the figures depend on."""
+        package = ROOT.joinpath(*self.module.split(".")).is_dir()
+        module = f"{self.module}.__main__" if package else self.module
+        return files_of((module, *self.beside), self.rooms, self.data)
+
+    def digests(self) -> dict[str, str]:
+        """Return what these files are like today, by room."""
+        return digests(self.files())
+
+
+GPTJ = "GPT-J-6B on a simulated A100 with 40 GB"
+MIX = f"InferCept's six tools (its Table 1) as Poisson arrivals, on {GPTJ}, drained"
+RANDOM_25M = "A Llama of 25 M random parameters on vLLM's CPU engine, on one thread"
+ENGINE = (*POLICY, "runtime")
+
+QUESTIONS: tuple[Question, ...] = (
+    # -- Counted and simulated -------------------------------------------------------------------
+    Question(
+        "policies",
+        "How does the default compare with stock vLLM and with the strongest baselines?",
+        "python -m benchmarks.policies --chart docs/images/policies-rates.png",
+        40,
+        "simulated",
+        f"{MIX}; 2 sessions/s are about 80 % of what it can take. Arrivals span 120 s, of which the"
+        " first sixth is not counted. Latency is without the tools' time.",
+        seeds=(41, 42, 43),
+    ),
+    Question(
+        "links",
+        "What does a slow link to the host cost?",
+        "python -m benchmarks.policies links",
+        30,
+        "simulated",
+        f"{MIX}, at 2 sessions/s. The link's rate is that of both directions together.",
+        seeds=(41, 42, 43),
+    ),
+    Question(
+        "dominance",
+        "Is the default ever the worse choice?",
+        "python -m benchmarks.dominance --chart docs/images/policies-dominance.png",
+        60,
+        "simulated",
+        "Nine workloads at 50, 100 and 150 % of what their machine completes in a closed loop. A"
+        " cell has the default's value, and its ratio to the best of two other rankings and of"
+        " stock vLLM with offloading; bold: the goal is not met.",
+        seeds=(51,),
+        data=(AGENT_RUNS,),
+    ),
+    Question(
+        "layered",
+        "What do pauses cost on models with windows or recurrent state?",
+        "python -m benchmarks.layered",
+        40,
+        "simulated",
+        "Recorded coding agents, the default first and stock vLLM with offloading second.",
+        seeds=(51, 52),
+        data=(AGENT_RUNS,),
+    ),
+    Question(
+        "goodput",
+        "How many sessions meet an objective under overload?",
+        "python -m benchmarks.goodput",
+        20,
+        "simulated",
+        f"Question answering alone on {GPTJ}, with the objective `ttft=2,tpot=0.1`; Poisson"
+        " arrivals over 100 s, of which the first sixth is not counted.",
+        seeds=(61, 62, 63),
+    ),
+    Question(
+        "regret",
+        "Does less regret mean less latency?",
+        "python -m benchmarks.regret --runs {runs}",
+        25,
+        "simulated",
+        "Spearman's rank correlation, over seven handlings, of the regret of all pauses with the"
+        " mean normalized latency. The older measure took all memory as wanted.",
+        seeds=(81, 82, 83),
+    ),
+    Question(
+        "routers",
+        "What does a router lose that leaves the KV behind?",
+        "python -m benchmarks.routers --chart docs/images/simulator-routers.png",
+        15,
+        "simulated",
+        f"64 replicas, each {GPTJ}: 256 sessions/s of question answering and arithmetic for 5 s.",
+        seeds=(1, 2, 3),
+    ),
+    Question(
+        "break-even",
+        "From which pause on does swapping or discarding waste less than preserving?",
+        "python -m benchmarks.breakeven --machines qwen3-32b-h100-tp2 qwen3-next-80b-h100-tp2"
+        " gemma-3-27b-h100",
+        1,
+        "counted",
+        "By the equations and the cost models of three simulated machines, beside a batch of 16"
+        " requests with 1,024 tokens each.",
+    ),
+    Question(
+        "splicing",
+        "How many tokens does a follow-up compute, spliced and rendered again?",
+        "python -m benchmarks.splicing",
+        3,
+        "counted",
+        "Conversations of 8 questions over real chat templates, with 300 words of thinking in each"
+        " message. Counted are the tokens of a follow-up that the prefix cache cannot find in full"
+        " blocks of 16. No model runs.",
+        seeds=(0, 1, 2),
+        rooms=(*POLICY, "tests"),
+        data=("tests/scheduler/templates/*",),
+    ),
+    Question(
+        "planning-costs",
+        "How far is the planner's fast simulation from the scheduler's?",
+        "python -m benchmarks.planning.costs_error",
+        5,
+        "simulated",
+        "Mean errors of the end of a stage and of the ends of its requests, with equal step times.",
+        seeds=(0, 1, 2),
+        rooms=(*SIMULATED, "planning"),
+    ),
+    Question(
+        "papers-infercept",
+        "Which figures of InferCept come out again?",
+        "python -m benchmarks.papers.infercept --quick",
+        60,
+        "simulated",
+        f"The published systems without prefix caches on {GPTJ}, six tools.",
+        seeds=(31,),
+    ),
+    Question(
+        "papers-lamps-example",
+        "Is LAMPS' worked example scheduled as in the paper?",
+        "python -m benchmarks.papers.lamps_example",
+        1,
+        "counted",
+        "Table 1 and Fig. 3 of the paper, in units of time.",
+        rooms=POLICY,
+    ),
+    Question(
+        "papers-lamps",
+        "Which figures of LAMPS come out again?",
+        "python -m benchmarks.papers.lamps --quick --figure 6 9 10 11",
+        60,
+        "simulated",
+        "Quotients are LAMPS over the other system, in the same measure.",
+        seeds=(1,),
+    ),
+    Question(
+        "papers-pastfuture",
+        "Does Past-Future's Table 1 come out again?",
+        "python -m benchmarks.papers.pastfuture",
+        40,
+        "simulated",
+        "Memory is what the batch holds before a step, future the peak that it will need, both in"
+        " percent of the capacity; evicted is preemptions per 100 requests.",
+        seeds=(1,),
+    ),
+    Question(
+        "papers-ssjf",
+        "What does SSJF gain over FCFS, in three ways of batching?",
+        "python -m benchmarks.papers.ssjf",
+        20,
+        "simulated",
+        "Mean completion time and throughput of about 250 requests a run, lengths quartered.",
+        seeds=(1,),
+    ),
+    Question(
+        "papers-samullm",
+        "Are SamuLLM's plans better than heuristics?",
+        "python -m benchmarks.papers.samullm_plans --small",
+        20,
+        "simulated",
+        "Eight simulated A100-80G; ratios above 1: the first takes longer than the second.",
+        rooms=(*SIMULATED, "planning"),
+        data=("planning/costs/*.json",),
+    ),
+    # -- Timed -----------------------------------------------------------------------------------
+    Question(
+        "handling",
+        "What do handlings gain on a real engine under load?",
+        "python -m benchmarks.handling --systems stock caesura infercept lamps-infercept preserve"
+        " --loads 0.05 0.1 0.2 0.35 0.5 0.6 --rounds 3 --seed 1501 --rate 1.73 --blocks 96"
+        " --window 40 --warm-up 5 --tail 8 --longest 70 --runs {runs}",
+        150,
+        "timed",
+        f"{RANDOM_25M}; InferCept's six tools, token counts times 1/4, pauses times 0.35. Load 1"
+        " keeps an engine busy that computes nothing twice. Latency is in seconds, without the"
+        " tools' time.",
+        seeds=(1501, 1502, 1503),
+        rooms=POLICY,
+        beside=(SCHEDULER,),
+    ),
+    Question(
+        "handling-agents",
+        "What does the default gain on recorded coding agents?",
+        "python -m benchmarks.handling --workload replay --systems stock caesura"
+        " --loads 0.3 0.4 0.5 --rounds 3 --seed 1601 --rate 0.8 --blocks 440 --window 60"
+        " --longest 110 --runs {runs}",
+        45,
+        "timed",
+        f"{RANDOM_25M}; runs of real coding agents, token counts scaled by 1/48. Latency is in"
+        " seconds, without the tools' time.",
+        seeds=(1601, 1602, 1603),
+        rooms=POLICY,
+        beside=(SCHEDULER,),
+        data=(AGENT_RUNS,),
+    ),
+    Question(
+        "handling-states",
+        "What do handlings gain on a model with recurrent state?",
+        "python -m benchmarks.handling --model hybrid --systems stock caesura preserve discard swap"
+        " --loads 0.3 --rounds 3 --seed 1701 --rate 0.9 --blocks 160 --window 40 --warm-up 5"
+        " --longest 90 --runs {runs}",
+        30,
+        "timed",
+        "The six tools on a tiny Qwen3-Next of random parameters: three layers with a state and one"
+        " with attention. Latency is in seconds, without the tools' time.",
+        seeds=(1701, 1702, 1703),
+        rooms=POLICY,
+        beside=(SCHEDULER,),
+    ),
+    Question(
+        "slow-link",
+        "From which rate of the link on does loading beat recomputing?",
+        "python -m benchmarks.slow_link --out {runs}/links.json",
+        40,
+        "timed",
+        f"{RANDOM_25M}, with a link that is limited in its copier. Ratios are load to recomputation"
+        " of 1,024 tokens, median and middle half of 6 pairs: of the time to the first token, and"
+        " of the delay of all requests together.",
+        rooms=POLICY,
+        beside=(SCHEDULER,),
+    ),
+    Question(
+        "simulator",
+        "How near is the simulator to the real engine?",
+        "python -m benchmarks.validate --rounds 3 --loads 0.2 0.35 --rate 1.73 --runs {runs}",
+        25,
+        "timed",
+        f"{RANDOM_25M}. The same sessions served and simulated; steps take what a calibration says"
+        " (`calibration`), what the run's own steps took (`steps`), or that at the machine's pace"
+        " (`pace`).",
+        seeds=(300, 301, 302),
+        beside=(SCHEDULER,),
+    ),
+    Question(
+        "plain",
+        "What does the scheduler cost requests without tools?",
+        "python -m benchmarks.plain",
+        8,
+        "timed",
+        "The bundled model on two engines side by side, in turns. Ratios are Caesura's to stock"
+        " vLLM's; below 1 is better but for throughput.",
+        seeds=(0,),
+        rooms=POLICY,
+        beside=(SCHEDULER,),
+        data=(BUNDLED,),
+    ),
+    Question(
+        "door",
+        "What does `caesura serve` cost beside vLLM's own server?",
+        "python -m benchmarks.door --rounds 40 --concurrency 64",
+        10,
+        "timed",
+        "Two servers of the bundled model, both with Caesura's scheduler; 64 chat completions of 64"
+        " tokens at once. Ratios are those of `caesura serve` to vLLM's server.",
+        seeds=(0,),
+        rooms=SERVED,
+        beside=(SCHEDULER, "caesura.runtime.cli.serve"),
+        data=(BUNDLED,),
+    ),
+    Question(
+        "resume",
+        "How soon after a tool's return does the first token come?",
+        "python -m benchmarks.resume",
+        2,
+        "timed",
+        "The bundled model, one session after the other, the KV preserved.",
+        rooms=POLICY,
+        beside=(SCHEDULER,),
+        data=(BUNDLED,),
+    ),
+    Question(
+        "tools",
+        "What does the dispatcher cost a call?",
+        "python -m benchmarks.tools --pairs 40",
+        3,
+        "timed",
+        "Calls through the dispatcher beside bare calls of the same function.",
+        rooms=("benchmarks", "tools", "runtime", "processes"),
+    ),
+    Question(
+        "tools-beside-streams",
+        "Do busy tools hold up a stream?",
+        "python -m benchmarks.tools --streaming --rounds 8",
+        3,
+        "timed",
+        "Milliseconds between the tokens of a stream over a scripted engine, beside tools that are"
+        " called over and over and beside none.",
+        rooms=("benchmarks", "tools", "runtime", "processes"),
+    ),
+    Question(
+        "tracing",
+        "What does tracing cost?",
+        "python -m benchmarks.tracing --rounds 120",
+        25,
+        "timed",
+        "The bundled model, 32 runs at once, in turns with the store, with OpenTelemetry, and with"
+        " neither.",
+        seeds=(0,),
+        rooms=SERVED,
+        beside=(SCHEDULER,),
+        data=(BUNDLED,),
+    ),
+    Question(
+        "journal",
+        "What does the journal cost?",
+        "python -m benchmarks.journal --rounds 100 --concurrency 16",
+        15,
+        "timed",
+        "Responses of the bundled model through three applications on one engine, in turns.",
+        seeds=(0,),
+        rooms=SERVED,
+        beside=(SCHEDULER,),
+        data=(BUNDLED,),
+    ),
+    Question(
+        "bounds",
+        "What do the bounds on connections cost?",
+        "python -m benchmarks.bounds --pairs 60 --requests 100",
+        1,
+        "timed",
+        "Processor time of a request over a scripted engine, with uvicorn's own protocol and with"
+        " Caesura's.",
+        rooms=SERVED,
+    ),
+    Question(
+        "histories",
+        "What does it cost to compare a client's history?",
+        "python -m benchmarks.histories",
+        1,
+        "timed",
+        "Processor time of a follow-up whose messages were read before (known) and were not (new).",
+        seeds=tuple(range(15)),
+        rooms=POLICY,
+    ),
+    Question(
+        "paused-sessions",
+        "What do thousands of paused sessions cost a step?",
+        "python -m benchmarks.paused_growth --states kept swapped discarded",
+        15,
+        "timed",
+        "Processor time of a step, median of 300 steps, beside eight requests that decode. Bytes"
+        " are what the process grew by for each session.",
+    ),
+)
+
+
+def by_name(names: Iterable[str] | None = None) -> dict[str, Question]:
+    """Return the questions of these names, or all; raises `LookupError` for one that is unknown."""
+    known = {question.name: question for question in QUESTIONS}
+    if names is None:
+        return known
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise LookupError(
+            f"no question is named {', '.join(unknown)}; there are {', '.join(known)}"
+        )
+    return {name: known[name] for name in names}
