@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from caesura.distribution import __version__
+from caesura.distribution import version_text
 
 COMMANDS = {
     "ask": ("commands:ask", "Ask the model one question, and print its tool calls and the answer."),
@@ -71,7 +71,7 @@ imports that. All together take ten times as long as this table.
 styled = partial(
     typer.Typer,
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=False,  # the whole command line has it
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
@@ -103,17 +103,20 @@ class Commands(TyperGroup):
 app = styled(
     name="caesura",
     cls=Commands,
+    add_completion=True,
     help="Run and serve tool-calling models; requests pause inside vLLM while a tool runs.",
 )
 
 
 @app.callback(invoke_without_command=True)
 def options(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the versions of Caesura and of vLLM.")
+    ] = False,
 ) -> None:
     """Run and serve tool-calling models; requests pause inside vLLM while a tool runs."""
     if version:
-        typer.echo(f"caesura {__version__}")
+        typer.echo(version_text())
         raise typer.Exit
 
 
@@ -128,7 +131,7 @@ for _name, (_, _line) in COMMANDS.items():
 def main() -> None:
     """Run the command line."""
     try:
-        app()
+        app(prog_name="caesura")
     except BrokenPipeError:
         # The reader of the output has exited, so no error can be printed.
         sys.stderr.close()

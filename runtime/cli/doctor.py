@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from caesura import distribution
-from caesura.distribution import NAME, __version__, install
+from caesura.distribution import NAME, __version__, commit, install, installed_vllm
 from caesura.intercept.calls.formats import NAMES
 from caesura.runtime.cli.errors import Complaint
 from caesura.runtime.errors import CaesuraError
@@ -234,14 +234,16 @@ def _caesura() -> str:
                 f"pip uninstall caesura, then install {NAME} again, with --force-reinstall"
                 " and --no-deps",
             )
+    of_code = f", commit {known}" if (known := commit()) else ""
     try:
-        return f"{NAME} {importlib.metadata.version(NAME)}"
+        return f"{NAME} {importlib.metadata.version(NAME)}{of_code}"
     except importlib.metadata.PackageNotFoundError:
-        return f"{NAME} {__version__}, not installed, from {Path(distribution.__file__).parent}"
+        where = Path(distribution.__file__).parent
+        return f"{NAME} {__version__}{of_code}, not installed, from {where}"
 
 
 def _vllm() -> str:
-    found = _installed_vllm()
+    found = installed_vllm()
     if not found:
         raise Complaint(
             "not installed",
@@ -260,17 +262,6 @@ def _vllm() -> str:
             f"pip install {name}=={tested[-1]}",
         )
     return f"{name} {version}"
-
-
-def _installed_vllm() -> dict[str, str]:
-    """Return the versions of the installed packages that contain vLLM, by name."""
-    found = {}
-    for name in TESTED_VLLM:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def _torch() -> str:
@@ -314,7 +305,7 @@ def _bundled_model() -> str:
 def _calibration() -> str:
     """Return the calibrations of this machine. A missing calibration is not a failure."""
     found = []
-    installed = {version.partition("+")[0] for version in _installed_vllm().values()}
+    installed = {version.partition("+")[0] for version in installed_vllm().values()}
     for path in sorted(calibration_directory().glob("*.json")):
         try:
             known = Calibration.load(path)

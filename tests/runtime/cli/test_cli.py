@@ -1,6 +1,7 @@
 """The command line, with a scripted engine where one is needed."""
 
 import io
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -64,8 +65,36 @@ def test_every_command_explains_itself(command: str) -> None:
     assert "Usage" in output
 
 
-def test_version() -> None:
-    assert invoke("--version") == (0, f"caesura {__version__}\n")
+def test_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distribution, "commit", lambda: "0123456789ab")
+    monkeypatch.setattr(distribution, "installed_vllm", lambda: {"vllm": "9.9.9"})
+    told = f"caesura {__version__}, commit 0123456789ab\nvllm 9.9.9\n"
+    assert invoke("--version") == (0, told)
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [("se", "serve"), ("serve --handl", "--handling"), ("trace export --las", "--last")],
+)
+def test_a_shell_completes_commands_and_their_options(words: str, offered: str) -> None:
+    asked = {
+        "_CAESURA_COMPLETE": "complete_bash",
+        "COMP_WORDS": f"caesura {words}",
+        "COMP_CWORD": str(len(words.split())),
+    }
+    command = [sys.executable, "-m", "caesura"]
+    done = subprocess.run(
+        command, env={**os.environ, **asked}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [offered]
+
+
+def test_completion_is_installed_for_the_command_by_its_name(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "caesura", "--install-completion", "bash"]
+    subprocess.run(command, env={**os.environ, "HOME": str(tmp_path)}, check=True)
+    (script,) = (tmp_path / ".bash_completions").iterdir()
+    assert "complete -o default -F _caesura_completion caesura" in script.read_text()
+    assert str(script) in (tmp_path / ".bashrc").read_text()
 
 
 def test_a_wrong_tool_is_told_before_the_engine_starts(monkeypatch: pytest.MonkeyPatch) -> None:
