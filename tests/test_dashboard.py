@@ -21,9 +21,9 @@ from tests.kit.server import double, serve_script
 __all__ = ["double", "serve_script"]
 
 ROOT = Path(__file__).parent.parent
-BOARD = json.loads((ROOT / "docs/grafana/caesura.json").read_text())
+BOARD = json.loads((ROOT / "deploy/grafana/caesura.json").read_text())
 PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
-ALERTS_FILE = ROOT / "docs/grafana/alerts.yaml"
+ALERTS_FILE = ROOT / "deploy/grafana/alerts.yaml"
 ALERTS = [
     rule for group in yaml.safe_load(ALERTS_FILE.read_text())["groups"] for rule in group["rules"]
 ]
