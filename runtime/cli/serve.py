@@ -1,8 +1,10 @@
 """`caesura serve`: the engine, its supervisor and the server, put together by the options."""
 
+import asyncio
+import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
 from rich.console import Console
@@ -103,6 +105,8 @@ async def queue_bound(engine: Engine, most_seconds: float) -> AsyncIterator[Queu
         )
         for each in sizes
     ]
+    for line in kv_lines(machines):
+        _say(line)
     bound = QueueBound(most_seconds, machines)
     stop = engine.backend.listen(bound.take)
     try:
@@ -126,14 +130,19 @@ NO_ADMINISTRATOR = (
 async def serve_model(options: ServeOptions) -> None:
     """Serve until interrupted; requests in flight then have time to finish.
 
-    A taken port is found before the engine starts. Raises `EngineLost` once it is given up.
+    A line on stderr tells of each stage of the start. A taken port is found before the engine
+    starts. Raises `EngineLost` once the engine is given up, and `SystemExit` at a SIGTERM while it
+    loads.
     """
+    began = time.monotonic()
     options.check()
+    _say(model_line(options.source.model))
     keys = options.door.checked_keys()
     config = Config.load(options.source.config)
     server = server_options(options, config, keys)
     readiness = Readiness(time.monotonic, Phase.LOADING)
     async with (
+        stopped_by_sigterm(),
         open_listener(server.host, server.port, server.sockets, loading_app(readiness)) as listener,
         config.toolset() as toolset,
         _engine(options, weights_of(keys)) as engine,
@@ -166,8 +175,41 @@ async def serve_model(options: ServeOptions) -> None:
                 recorder=recorder,
                 replays=replays_of(engine, None if options.door.no_what_if else recorder),
             )
-            announce = _announce if recorder else _print
+
+            def announce(url: str) -> None:
+                _announce(url, recorder is not None, time.monotonic() - began)
+
             await serve(engine, toolset.registry, server, parts, announce, listener)
+
+
+@asynccontextmanager
+async def stopped_by_sigterm() -> AsyncIterator[None]:
+    """Cancel what runs at a SIGTERM, and raise `SystemExit(0)` then: for the time of loading.
+
+    The first process of a container ignores signals that it does not handle. The server has a
+    handler of its own once it listens.
+    """
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    terminated = False
+
+    def stop() -> None:
+        nonlocal terminated
+        terminated = True
+        if task is not None:
+            task.cancel()
+
+    with suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
+        loop.add_signal_handler(signal.SIGTERM, stop)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not terminated:
+            raise
+        _say("stopped by SIGTERM before it listened")
+        raise SystemExit(0) from None
+    finally:
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.remove_signal_handler(signal.SIGTERM)
 
 
 def server_options(options: ServeOptions, config: Config, keys: list[Key] | None) -> ServerOptions:
@@ -237,13 +279,32 @@ def _print(url: str) -> None:
     print(url, flush=True)  # a parent process may wait for this line in a pipe
 
 
-def _announce(url: str) -> None:
+def _announce(url: str, has_page: bool, seconds: float) -> None:
     _print(url)
-    _say(f"the page is at {url.removesuffix('/v1')}/ui/")
+    _say(f"listening at {url} after {seconds:.0f} s")
+    if has_page:
+        _say(f"the page is at {url.removesuffix('/v1')}/ui/")
 
 
 def _say(line: str) -> None:
     console.print(line, style="dim", highlight=False, soft_wrap=True)
+
+
+def model_line(model: str | None) -> str:
+    """Return a line that says which model is served, and how it was chosen."""
+    if model is None:
+        return "model: the bundled one, since none is named"
+    return escape(f"model: {model}")
+
+
+def kv_lines(machines: Sequence[Machine]) -> Iterator[str]:
+    """Yield a line for the KV cache of each engine."""
+    for number, each in enumerate(machines):
+        whose = f" of engine {number}" if len(machines) > 1 else ""
+        yield (
+            f"KV cache{whose}: {each.capacity_tokens:,} tokens in blocks of {each.block_size},"
+            f" at most {each.slots} running requests"
+        )
 
 
 def tools_line(tools: Registry) -> str:

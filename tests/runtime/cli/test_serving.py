@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 from caesura.runtime.cli.app import app
 from caesura.runtime.cli.errors import misplaced
 from caesura.runtime.cli.options import ModelOptions
-from caesura.runtime.cli.serve import tools_line
+from caesura.runtime.cli.serve import kv_lines, model_line, tools_line
 from caesura.runtime.errors import UsageError
+from caesura.runtime.server.load.gate import Machine
 from caesura.tools import tool
 from caesura.tools.registry import Registry
 
@@ -32,6 +33,59 @@ def test_the_tools_that_a_client_may_name_are_told():
     line = tools_line(Registry([pay, look]))
     assert line.endswith(": pay (after approval), look")
     assert tools_line(Registry()) == "no server tools"
+
+
+def test_the_model_and_the_kv_cache_are_told():
+    assert model_line(None) == "model: the bundled one, since none is named"
+    assert model_line("org/[m]") == "model: org/\\[m]"  # brackets are markup
+    one, other = Machine(16, 12_345, 256), Machine(32, 64, 8)
+    assert list(kv_lines([one])) == [
+        "KV cache: 12,345 tokens in blocks of 16, at most 256 running requests"
+    ]
+    assert [line.partition(":")[0] for line in kv_lines([one, other])] == [
+        "KV cache of engine 0",
+        "KV cache of engine 1",
+    ]
+
+
+STARTS = """
+import contextlib, os, signal
+from caesura.runtime.cli import serve
+from caesura.runtime.cli.app import app
+from caesura.runtime.testing import ScriptedEngine
+
+@contextlib.asynccontextmanager
+async def engine_on(options):
+    if {terminated}:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await __import__("asyncio").Event().wait()
+    yield ScriptedEngine([])
+
+serve.engine_on = engine_on
+original = serve._announce
+def announce(*told):
+    original(*told)
+    os.kill(os.getpid(), signal.SIGTERM)
+serve._announce = announce
+app(["serve", "--port", "0", "--no-trace", "--no-responses", "--no-calibrate", "-m", "org/model"])
+"""
+
+
+@pytest.mark.parametrize("terminated", [False, True])
+def test_each_stage_of_the_start_is_a_line_and_sigterm_ends_it_at_any_time(terminated, tmp_path):
+    program = STARTS.format(terminated=terminated)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert ran.returncode == 0, ran.stderr
+    lines = ran.stderr.splitlines()
+    assert lines[0] == "model: org/model"
+    if terminated:
+        assert lines[-1] == "stopped by SIGTERM before it listened"
+        assert not ran.stdout
+    else:
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/v1\n", ran.stdout)
+        assert re.fullmatch(rf"listening at {ran.stdout.strip()} after \d+ s", lines[-1])
 
 
 @pytest.mark.parametrize(
