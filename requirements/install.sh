@@ -23,7 +23,11 @@ import importlib.metadata as m, sys
 sys.exit(m.version('torch') != '${torch#torch==}')" 2>/dev/null || {
 	say "installing $torch (about 200 MB)"
 	"${pip[@]}" install -q "${bare[@]}" "$torch" 2>/dev/null ||
-		"${pip[@]}" install "${bare[@]}" --index-url "$torch_index" "$torch"
+		"${pip[@]}" install "${bare[@]}" --index-url "$torch_index" "$torch" || {
+		say "$torch was found neither by pip's own settings nor at $torch_index"
+		say "name a mirror of that index: TORCH_INDEX=https://... make setup"
+		exit 1
+	}
 }
 
 # uv does not read pip's settings: it is told the index and the certificates that pip uses.

