@@ -19,6 +19,7 @@ from benchmarks.evidence.tables import Table
 BLOCK = re.compile(r"<!-- evidence: (?!end )(\S+) -->\n.*?<!-- evidence: end -->", re.DOTALL)
 BEGIN = re.compile(r"<!-- evidence: (?!end )")
 INDEX = "index"
+STUDY = ROOT / "docs" / "study"
 STALE = "stale.json"
 NAMES = {"benchmarks": "the benchmark", "tests": "what it takes from the tests"}
 
@@ -132,14 +133,12 @@ def since(rooms: Sequence[str]) -> str:
 
 def _index(page: Path, kept: Kept) -> str:
     """Return the table of all questions, with a link to the page that has each."""
-    where = shown_on()
     rows = []
     for question in QUESTIONS:
         result = kept.results.get(question.name)
-        places = where.get(question.name, [])
-        asks = question.asks
-        if places and places[0] != page:
-            asks = f"[{asks}]({os.path.relpath(places[0], page.parent)})"
+        asks, shown = question.asks, STUDY / question.page
+        if shown != page:
+            asks = f"[{asks}]({os.path.relpath(shown, page.parent)})"
         stale = kept.stale.get(question.name, ())
         made = "not yet" if result is None else made_at(result)
         code = "" if result is None else since(stale) if stale else "the same"
@@ -147,13 +146,11 @@ def _index(page: Path, kept: Kept) -> str:
     return Table.of(("name", "question", "kind", "made", "code since"), rows).markdown()
 
 
-def shown_on() -> dict[str, list[Path]]:
-    """Return the pages with a block of each question."""
-    found: dict[str, list[Path]] = {}
-    for page in pages():
-        for name in BLOCK.findall(page.read_text()):
-            found.setdefault(name.partition("/")[0], []).append(page)
-    return found
+def shows(question: Question) -> bool:
+    """Return whether the page of a question has a block of it."""
+    page = STUDY / question.page
+    names = BLOCK.findall(page.read_text()) if page.exists() else []
+    return any(name.partition("/")[0] == question.name for name in names)
 
 
 def write_pages(kept: Kept) -> list[Path]:

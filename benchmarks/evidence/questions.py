@@ -32,7 +32,7 @@ class Question:
     what it keeps of single runs, so that it goes on where it stopped. `minutes` is a guess for two
     cores. `rooms` are the folders whose files count where the command imports them; `beside` are
     modules that it imports by name; `data` are further files, as globs. `about` says what the
-    figures are, in a sentence or two above the tables.
+    figures are, in a sentence or two above the tables. `page` shows them, in `docs/study`.
     """
 
     name: str
@@ -45,6 +45,7 @@ class Question:
     rooms: tuple[str, ...] = SIMULATED
     beside: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
+    page: str = "evidence.md"
 
     @property
     def module(self) -> str:
@@ -84,6 +85,7 @@ QUESTIONS: tuple[Question, ...] = (
         f"{MIX}; 2 sessions/s are about 80 % of what it can take. Arrivals span 120 s, of which the"
         " first sixth is not counted. Latency is without the tools' time.",
         seeds=(41, 42, 43),
+        page="policies.md",
     ),
     Question(
         "links",
@@ -93,6 +95,7 @@ QUESTIONS: tuple[Question, ...] = (
         "simulated",
         f"{MIX}, at 2 sessions/s. The link's rate is that of both directions together.",
         seeds=(41, 42, 43),
+        page="policies.md",
     ),
     Question(
         "dominance",
@@ -105,6 +108,7 @@ QUESTIONS: tuple[Question, ...] = (
         " stock vLLM with offloading; bold: the goal is not met.",
         seeds=(51,),
         data=(AGENT_RUNS,),
+        page="policies.md",
     ),
     Question(
         "layered",
@@ -115,6 +119,7 @@ QUESTIONS: tuple[Question, ...] = (
         "Recorded coding agents, the default first and stock vLLM with offloading second.",
         seeds=(51, 52),
         data=(AGENT_RUNS,),
+        page="policies.md",
     ),
     Question(
         "goodput",
@@ -125,6 +130,7 @@ QUESTIONS: tuple[Question, ...] = (
         f"Question answering alone on {GPTJ}, with the objective `ttft=2,tpot=0.1`; Poisson"
         " arrivals over 100 s, of which the first sixth is not counted.",
         seeds=(61, 62, 63),
+        page="policies.md",
     ),
     Question(
         "regret",
@@ -135,6 +141,7 @@ QUESTIONS: tuple[Question, ...] = (
         "Spearman's rank correlation, over seven handlings, of the regret of all pauses with the"
         " mean normalized latency. The older measure took all memory as wanted.",
         seeds=(81, 82, 83),
+        page="policies.md",
     ),
     Question(
         "routers",
@@ -144,6 +151,7 @@ QUESTIONS: tuple[Question, ...] = (
         "simulated",
         f"64 replicas, each {GPTJ}: 256 sessions/s of question answering and arithmetic for 5 s.",
         seeds=(1, 2, 3),
+        page="simulator.md",
     ),
     Question(
         "break-even",
@@ -154,6 +162,7 @@ QUESTIONS: tuple[Question, ...] = (
         "counted",
         "By the equations and the cost models of three simulated machines, beside a batch of 16"
         " requests with 1,024 tokens each.",
+        page="kv-handling.md",
     ),
     Question(
         "splicing",
@@ -186,6 +195,7 @@ QUESTIONS: tuple[Question, ...] = (
         "simulated",
         f"The published systems without prefix caches on {GPTJ}, six tools.",
         seeds=(31,),
+        page="papers.md",
     ),
     Question(
         "papers-lamps-example",
@@ -195,6 +205,7 @@ QUESTIONS: tuple[Question, ...] = (
         "counted",
         "Table 1 and Fig. 3 of the paper, in units of time.",
         rooms=POLICY,
+        page="papers.md",
     ),
     Question(
         "papers-lamps",
@@ -204,6 +215,7 @@ QUESTIONS: tuple[Question, ...] = (
         "simulated",
         "Quotients are LAMPS over the other system, in the same measure.",
         seeds=(1,),
+        page="papers.md",
     ),
     Question(
         "papers-pastfuture",
@@ -214,6 +226,7 @@ QUESTIONS: tuple[Question, ...] = (
         "Memory is what the batch holds before a step, future the peak that it will need, both in"
         " percent of the capacity; evicted is preemptions per 100 requests.",
         seeds=(1,),
+        page="papers.md",
     ),
     Question(
         "papers-ssjf",
@@ -223,6 +236,7 @@ QUESTIONS: tuple[Question, ...] = (
         "simulated",
         "Mean completion time and throughput of about 250 requests a run, lengths quartered.",
         seeds=(1,),
+        page="papers.md",
     ),
     Question(
         "papers-samullm",
@@ -233,6 +247,7 @@ QUESTIONS: tuple[Question, ...] = (
         "Eight simulated A100-80G; ratios above 1: the first takes longer than the second.",
         rooms=(*SIMULATED, "planning"),
         data=("planning/costs/*.json",),
+        page="papers.md",
     ),
     # -- Timed -----------------------------------------------------------------------------------
     Question(

@@ -28,6 +28,7 @@ SENTENCE_END = re.compile(r"(?<=[.!?:])(?<!\.\.)\s+(?=[\"'(*_`\[A-Z0-9])|\n")
 
 NUMBER = r"(?<![\w.])\d[\d,]*(?:\.\d+)?"
 UNIT = r"(?:tokens?|requests?|sessions?|steps?|responses?|runs?|calls?|[KMGT]i?B|[kM]?B)"
+SECONDS = r"(?:s|seconds?|min|minutes?|h|hours?|ms|µs)"
 FIGURES = {
     "a percentage": re.compile(NUMBER + r"\s?(?:%|per ?cent\b)"),
     "a ratio": re.compile(
@@ -41,14 +42,21 @@ FIGURES = {
     ),
     "an interval": re.compile(r"\[[-−]?\d[^\]\n]* \.\. [^\]\n]*\]|±\s?\d"),
     "a short time": re.compile(NUMBER + r"\s?(?:ms|µs|us|ns|milliseconds?|microseconds?)\b"),
-    "a statistic": re.compile(r"\b(?:median|p9\d|p5|mean|average)\b[^.]*?\d", re.IGNORECASE),
+    "a statistic": re.compile(
+        r"\b(?:median|p9\d|p5)\b[^.]*?\d|\b(?:mean|average)\b[^.]*?"
+        + NUMBER
+        + rf"\s?(?:%|{SECONDS})\b"
+        r"|" + NUMBER + r" \w+ on average",
+        re.IGNORECASE,
+    ),
     "a decimal": re.compile(r"(?<![\w.])[-−]?\d+\.\d{2,}(?![\w.]*\.\d)"),
     "a time that was taken": re.compile(
-        r"\b(?:took|takes?|lasted|measured|instead of|against|longer|faster|slower|latency)\b[^.]*?"
+        r"\b(?:took|lasted|measured|needed|instead of|against|latency|faster|slower)\b[^.]*?"
         + NUMBER
-        + r"\s?(?:s|seconds|min|minutes|h|hours)\b"
-        r"|" + NUMBER + r"\s?(?:s|seconds|min|minutes|h|hours)\b[^.]*?"
-        r"\b(?:against|instead of|longer|faster|slower|latency|measured)\b",
+        + rf"\s?{SECONDS}\b"
+        r"|\btakes? (?:about |some |up to )?" + NUMBER + rf"\s?{SECONDS}\b"
+        r"|" + NUMBER + rf"\s?{SECONDS} (?:more|less|longer|shorter|faster|slower|later|sooner)\b"
+        r"|" + NUMBER + rf"\s?{SECONDS}\b[^.]*?\b(?:against|instead of|measured)\b",
         re.IGNORECASE,
     ),
 }
@@ -63,7 +71,8 @@ VERSION = re.compile(
     rf"\b(?:{VERSIONED})(?:'s)?\s?v?\d+(?:\.\d+)*(?:(?:,| and| or| to)\s+v?\d+(?:\.\d+)+)*"
 )
 NAMED = re.compile(
-    r"--[a-z][\w-]+|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|[a-z][a-z0-9]*(?:_[a-z0-9]+)+|[\w.-]+\s?=\s?\S+"
+    r"--[a-z][\w-]+(?:[ =]\S+)?|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+"
+    r"|[a-z][a-z0-9]*(?:_[a-z0-9]+)+|[\w.-]+\s?=\s?\S+"
 )
 """A code span that names a setting: an option, a variable, a field, or `name = value`."""
 

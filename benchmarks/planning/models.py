@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.machine import number_type
 from caesura.runtime.launch import BUNDLED_MODEL
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ SIZES = (
 def make_model(size: Size, folder: Path, seed: int = 0) -> Path:
     """Write the model into `folder / size.name`, and return that directory.
 
-    The same size and seed give the same weights.
+    The same size and seed give the same weights, whose files are in bfloat16. The model computes in
+    float32 where the processor has no bfloat16.
     """
     import torch
     from transformers import GenerationConfig
@@ -63,6 +65,9 @@ def make_model(size: Size, folder: Path, seed: int = 0) -> Path:
     model = _random_model(size, seed)
     model.generation_config = GenerationConfig(eos_token_id=END, pad_token_id=0, do_sample=True)
     model.to(torch.bfloat16).save_pretrained(directory)
+    config = directory / "config.json"
+    computed = {**json.loads(config.read_text()), "dtype": number_type()}
+    config.write_text(json.dumps(computed, indent=2))
     for name in TOKENIZER:
         shutil.copy(Path(BUNDLED_MODEL, name), directory / name)
     (directory / LENGTHS).write_text(json.dumps(geometric(size.mean_tokens)))

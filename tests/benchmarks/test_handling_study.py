@@ -151,7 +151,7 @@ def test_the_tables_have_seconds_ratios_and_knees() -> None:
 
 def test_a_summary_has_stock_and_the_default_side_by_side() -> None:
     rounds = [
-        run(name, 0.2, 0.1 * (1 + index), index)
+        run(name, 0.2, 0.1 * (1 + index), index=index)
         for name in ("stock", "caesura")
         for index in range(2)
     ]

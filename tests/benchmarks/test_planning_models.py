@@ -1,9 +1,11 @@
 """The small models of the planning benchmark have the output lengths that their files say."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from benchmarks.machine import number_type
 from benchmarks.planning.models import END, LENGTHS, SIZES, geometric, make_model
 from caesura.planning.costs.lengths import read_lengths
 
@@ -21,6 +23,7 @@ def test_every_token_ends_the_output_with_the_same_probability(tmp_path: Path) -
 
     size = SIZES[0]
     directory = make_model(size, tmp_path)
+    assert json.loads((directory / "config.json").read_text())["dtype"] == number_type()
     model = AutoModelForCausalLM.from_pretrained(directory)
     tokens = torch.arange(7, 1007).reshape(10, 100)
     with torch.no_grad():
