@@ -31,12 +31,12 @@ from caesura.tools.config.functions import FunctionSettings
 from caesura.tools.config.toolset import BUILTINS
 
 ROOT = Path(__file__).parent.parent
-OTHERS = ROOT / "docs" / "reference" / "agents.md"
+OTHERS = re.compile(r"<!-- begin setup -->.*?<!-- end setup -->", re.DOTALL)
 """The files and commands of other programs, copied from what ran with them."""
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    *sorted(set((ROOT / "docs").rglob("*.md")) - {OTHERS}),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SECRETS = ("TICKETS_TOKEN", "SEARCH_KEY", "OPENAI_API_KEY")
@@ -55,7 +55,7 @@ def blocks(*languages: str) -> list[Any]:
 
 def _blocks(languages: tuple[str, ...]) -> Iterator[Any]:
     for page in PAGES:
-        text = page.read_text()
+        text = OTHERS.sub(lambda part: "\n" * part[0].count("\n"), page.read_text())
         for found in BLOCK.finditer(text):
             where = f"{page.relative_to(ROOT)}:{text[: found.start()].count(chr(10)) + 1}"
             if found[1] in languages:

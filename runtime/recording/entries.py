@@ -1,4 +1,4 @@
-"""The entries of a recording, which `docs/guides/serving.md` and `docs/guides/tracing.md` list.
+"""The entries of a recording, which `docs/reference/records.md` and `docs/reference/spans.md` list.
 
 Readers ignore unknown kinds and fields, and tolerate missing fields.
 """

@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.agents.clients import CLIENTS, Client
 from tests.agents.gate import Gate
 from tests.agents.install import FOLDER, Missing, install
-from tests.agents.page import PAGE, Results, page
+from tests.agents.page import GUIDE, PAGE, Results, guide, page
 from tests.agents.results import Outcome
 from tests.agents.running import has_namespaces
 from tests.agents.servers import SHELLS
@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--client", choices=names, action="append", help="repeatable; default: all")
     parser.add_argument("--template", choices=[each.name for each in TEMPLATES], action="append")
     parser.add_argument("--shell", choices=SHELLS, action="append", help="a server, repeatable")
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE} from all outcomes")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE} from all outcomes, and {GUIDE}")
     parser.add_argument("--newest", action="store_true", help="install the newest releases")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # servers and clients end with us
@@ -57,6 +57,7 @@ def main() -> int:
         return 130
     if args.write:
         (ROOT / PAGE).write_text(page(read_results()))
+        (ROOT / GUIDE).write_text(guide((ROOT / GUIDE).read_text()))
     return 0
 
 

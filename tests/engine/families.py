@@ -267,7 +267,7 @@ COLUMNS = (
 
 
 def table() -> list[str]:
-    """Return the lines of the table of docs/guides/models.md."""
+    """Return the lines of the table of docs/reference/model-families.md."""
     rows = [COLUMNS, ["---"] * len(COLUMNS)]
     for name, family in FAMILIES.items():
         rows.append([name, *_cells(family)])

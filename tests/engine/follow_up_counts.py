@@ -1,6 +1,6 @@
 """How many tokens a follow-up computes: ours and stock vLLM's, on the tiny model of each family.
 
-    python -m tests.engine.follow_up_counts            # prints the table of docs/guides/models.md
+    python -m tests.engine.follow_up_counts            # prints the table of docs/reference/model-families.md
     python -m tests.engine.follow_up_counts --write    # puts it there
 
 A client runs its tools: each request ends with a call, and the next one extends it by a result.
@@ -25,7 +25,7 @@ from .alike import AsyncChunkRecorder, StockChunkRecorder
 from .core import Core, streams_of_cpu
 from .families import FAMILIES, VOCABULARY, model_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "guides" / "models.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "model-families.md"
 BEGIN, END = "<!-- begin follow-ups -->", "<!-- end follow-ups -->"
 COLUMNS = ("family", "block", "new", "Caesura", "stock vLLM")
 

@@ -196,7 +196,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
 
 def test_the_table_of_the_docs_is_that_of_the_families() -> None:
     """`python -m tests.engine.families` prints it."""
-    page = Path(__file__).parents[2] / "docs" / "guides" / "models.md"
+    page = Path(__file__).parents[2] / "docs" / "reference" / "model-families.md"
     lines = page.read_text().splitlines()
     begin = lines.index(table()[0])
     assert lines[begin : begin + len(FAMILIES) + 2] == table()

@@ -2,7 +2,7 @@
 
 Each agent has names of its own for the same three things. A session is one chain of turns. A thread
 is a chain within a session, such as a sub-agent's. A parent is the session that started another.
-`DIALECTS` is the one table of them; docs/guides/serving.md shows it.
+`DIALECTS` is the one table of them; docs/reference/requests.md shows it.
 """
 
 import json

@@ -19,7 +19,7 @@ from caesura.scheduler.programs import Origin
 from caesura.scheduler.vllm_server import VllmServer
 from tests.kit.server import Behind
 
-PAGE = Path(__file__).parents[3] / "docs" / "guides" / "serving.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "requests.md"
 BEGIN, END = "<!-- begin dialects -->\n", "<!-- end dialects -->"
 ONE, TWO, THREE = (f"0199a1b2-0000-7000-8000-00000000000{n}" for n in (1, 2, 3))
 OLD_USER = f"user_aa11_account__session_{ONE}"
@@ -27,7 +27,7 @@ NEW_USER = json.dumps({"device_id": "aa11", "account_uuid": "", "session_id": ON
 
 
 def table() -> str:
-    """Return the table of docs/guides/serving.md; this module, run as a program, writes it."""
+    """Return the table of docs/reference/requests.md; this module, run as a program, writes it."""
     rows = ["| client | session | thread | parent |", "| --- | --- | --- | --- |"]
     for dialect in (OWN, *DIALECTS):
         session = ", ".join(f"`{name}`" for name in dialect.session)
