@@ -35,7 +35,9 @@ def main() -> int:
     parser.add_argument("--client", choices=names, action="append", help="repeatable; default: all")
     parser.add_argument("--template", choices=[each.name for each in TEMPLATES], action="append")
     parser.add_argument("--shell", choices=SHELLS, action="append", help="a server, repeatable")
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE} from all outcomes, and {GUIDE}")
+    parser.add_argument(
+        "--write", action="store_true", help=f"write {PAGE} from all outcomes, and {GUIDE}"
+    )
     parser.add_argument("--newest", action="store_true", help="install the newest releases")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # servers and clients end with us

@@ -1,4 +1,4 @@
-"""What the gate has found, docs/reference/agents.md, and how each client is set up, in the guide."""
+"""What the gate has found (docs/reference/agents.md), and how the guide sets up each client."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
