@@ -210,7 +210,7 @@ def test_commands_are_taken(block: Block, tmp_path: Path, monkeypatch: pytest.Mo
                 if hasattr(found, "commands"):
                     found, rest = found.commands[rest[0]], rest[1:]
                 for word in rest:
-                    if re.fullmatch(r"1|.*\.(toml|jsonl|json)", word):
+                    if re.fullmatch(r"1|.*\.(toml|jsonl|json|txt)", word):
                         Path(word).touch()
                 found.make_context(name, rest)
             case ["make", target, *_]:
