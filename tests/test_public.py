@@ -42,6 +42,9 @@ RARE = (
     *("caesura.runtime.launch", "caesura.runtime.recording", "caesura.runtime.server"),
     *("caesura.runtime.remote", "caesura.runtime.cli", "caesura.runtime.sdk.output"),
     *("caesura.tools.calculator", "caesura.tools.clock", "caesura.tools.net"),
+    *("pydantic", "pydantic_core", "sqlite3", "tomllib", "importlib.metadata"),
+    *("caesura.stores", "caesura.runtime.journal", "caesura.runtime.sdk.session"),
+    *("caesura.tools.config", "caesura.tools.people", "caesura.tools.mcp"),
 )
 """Modules that few agents need, and that take long to import."""
 

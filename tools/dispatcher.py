@@ -12,8 +12,6 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from pydantic_core import to_json
-
 from caesura.tools.artifacts import note_owner
 from caesura.tools.attempt import GRACE_SECONDS, Flight, Outcome, Runner, cancel_requests, log_bug
 from caesura.tools.closing import AsyncClosing
@@ -289,6 +287,8 @@ class Dispatcher(AsyncClosing):
 
 def _changed(tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the keyword arguments for a tool, from those that a hook gave. Raises ValueError."""
+    from pydantic_core import to_json  # a late import: it takes long, and few hooks change a call
+
     try:
         return tool.arguments(to_json(arguments).decode())
     except ArgumentsError as error:

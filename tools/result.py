@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from pydantic_core import to_json
-
 from caesura.tools.artifacts import Artifact
 
 ErrorKind = Literal[
@@ -102,6 +100,8 @@ def text_of(value: Any) -> str:
         return "done"
     if isinstance(value, str):
         return str.__str__(value)
+    from pydantic_core import to_json  # a late import: it takes long, and texts need none
+
     try:
         return to_json(value).decode()
     except Exception:

@@ -9,11 +9,13 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, overload
 
 from caesura.tools.run_view import Context, handed, misfit
 from caesura.tools.schema.arguments import arguments_object
-from caesura.tools.schema.signature import Validator, name_of, signature_of
+
+if TYPE_CHECKING:
+    from caesura.tools.schema.signature import Validator
 
 TIMEOUT_SECONDS = 30.0
 """Limit for one attempt of a tool that does not set its own."""
@@ -59,7 +61,7 @@ class Tool:
     """Expected duration of a call before one was measured; None: estimated by the tool's name."""
     function: Callable[..., Any] | None = field(default=None, repr=False)
     """The Python function that the tool was made from, if any."""
-    validate: Validator | None = field(default=None, repr=False)
+    validate: "Validator | None" = field(default=None, repr=False)
     """Checks a call's arguments; None: they are checked against `parameters`."""
     contexts: tuple[Any, ...] = field(default=(), repr=False)
     """The annotations of the function's parameters that take a `Context`, if it has any."""
@@ -110,7 +112,7 @@ class Tool:
 
         Raises ArgumentsError, whose message is one sentence for the model.
         """
-        return cast(Validator, self.validate)(arguments_object(text))
+        return cast("Validator", self.validate)(arguments_object(text))
 
 
 class ToolOptions(TypedDict, total=False):
@@ -160,6 +162,9 @@ def tool(
     Raises TypeError for a function that cannot be called from JSON and for an unknown option,
     ValueError for invalid options.
     """
+
+    # A late import: it brings pydantic, which a program without functions may not need.
+    from caesura.tools.schema.signature import name_of, signature_of
 
     def make(function: Callable[..., Any]) -> Tool:
         signature = signature_of(function, Context)

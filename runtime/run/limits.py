@@ -3,14 +3,16 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields, replace
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from caesura.intercept.calls.events import TurnEnded
 from caesura.runtime.errors import LimitReached, UsageError
 from caesura.scheduler.messages import Sampling
-from caesura.tools.config.caesura_toml import LimitSettings
 from caesura.tools.context import SharedBudget
 from caesura.tools.run_view import Usage
+
+if TYPE_CHECKING:
+    from caesura.tools.config.caesura_toml import LimitSettings
 
 T = TypeVar("T")
 
@@ -102,7 +104,7 @@ def bounded(limits: Limits, max_tokens: int | None) -> Limits:
     return replace(limits, max_tokens=min(bounds, default=None))
 
 
-def configured_limits(settings: LimitSettings) -> Limits:
+def configured_limits(settings: "LimitSettings") -> Limits:
     """Return the limits of a configuration; missing ones have the defaults of `Limits`.
 
     Raises `UsageError` for `max_cost` without prices.

@@ -18,38 +18,37 @@ from caesura.runtime.errors import UsageError
 from caesura.runtime.events import CallFinished, OutputWritten, RunEnded, RunEvent, T
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.media import MediaFetcher
-from caesura.runtime.sdk.agent_tools import AgentTools, OwnTool, listed
 from caesura.runtime.sdk.background import BACKGROUND
 from caesura.runtime.sdk.engines import ENGINES
 from caesura.runtime.sdk.handoffs import Role, handoff_tool, with_tools
 from caesura.runtime.sdk.hooks import Hooks, Prompt, checked
 from caesura.runtime.sdk.instructions import AnyInstructions, Instructions, check_deps
-from caesura.runtime.sdk.memory import Begin, begin_of
 from caesura.runtime.sdk.models import Model, models_of, ready
-from caesura.runtime.sdk.session import Session
-from caesura.runtime.sdk.sessions import Sessions
 from caesura.runtime.sdk.settings import About, Answer, SessionSettings
 from caesura.runtime.tracing.setup import tracing_of
 from caesura.scheduler.messages import Message, Sampling
 from caesura.tools import Registry, Tool
 from caesura.tools.closing import AsyncClosing
-from caesura.tools.config.caesura_toml import Config
 from caesura.tools.context import calling, current
-from caesura.tools.people import Callback, Pending, People, people_of
-from caesura.tools.people.asking import ApprovedCall
 from caesura.tools.tool import ToolOptions
 
 if TYPE_CHECKING:
     from caesura.runtime.recording.recorder import Recorder
+    from caesura.runtime.sdk.agent_tools import OwnTool
     from caesura.runtime.sdk.fallback import FallbackEngine
+    from caesura.runtime.sdk.memory import Begin
     from caesura.runtime.sdk.output import OutputForm
+    from caesura.runtime.sdk.session import Session
+    from caesura.runtime.sdk.sessions import Sessions
     from caesura.runtime.tracing.setup import Given
+    from caesura.tools.config.caesura_toml import Config
+    from caesura.tools.people import Callback, Pending
 
 LOG = logging.getLogger(__name__)
 DEFAULT_SAMPLING = Sampling()
 D = TypeVar("D", contravariant=True, default=Any)
 """The type of the dependencies that an agent's runs are given."""
-AnyTool = Union[OwnTool, "Agent[Any, Any]"]
+AnyTool = Union["OwnTool", "Agent[Any, Any]"]
 """An item of an agent's list of tools."""
 Handoffs = Iterable["Agent[Any, Any]"] | Callable[[], Iterable["Agent[Any, Any]"]]
 """The agents that a conversation may be passed to, or a function that names them later."""
@@ -72,15 +71,15 @@ class AgentOptions(TypedDict, total=False):
     model: Model
     api_key: str | None
     output_retries: int
-    config: Config | Path | str | None
+    config: "Config | Path | str | None"
     instructions: AnyInstructions[Any] | None
     name: str | None
     hooks: Iterable[Hooks[Any]]
     handoffs: "Handoffs"
     sampling: Sampling
     limits: Limits | None
-    on_question: Callback | None
-    on_approval: Callback | None
+    on_question: "Callback | None"
+    on_approval: "Callback | None"
     tracing: "Given"
     recorder: "Recorder | None"
 
@@ -186,18 +185,21 @@ class Agent(AsyncClosing, Generic[T, D]):
         api_key: str | None = None,
         output: Any = None,
         output_retries: int = 2,
-        config: Config | Path | str | None = None,
+        config: "Config | Path | str | None" = None,
         instructions: AnyInstructions[Any] | None = None,
         name: str | None = None,
         hooks: Iterable[Hooks[Any]] = (),
         handoffs: "Handoffs" = (),
         sampling: Sampling = DEFAULT_SAMPLING,
         limits: Limits | None = None,
-        on_question: Callback | None = None,
-        on_approval: Callback | None = None,
+        on_question: "Callback | None" = None,
+        on_approval: "Callback | None" = None,
         tracing: "Given" = None,
         recorder: "Recorder | None" = None,
     ) -> None:
+        # A late import: it reads configurations, by pydantic, which takes long.
+        from caesura.runtime.sdk.agent_tools import AgentTools, listed
+
         _check("sampling", sampling, Sampling, "sampling=Sampling(temperature=0.2)")
         _check("name", name, str | None, 'name="helper"')
         _check("on_question", on_question, Callable | None, "on_question=ask, a function")
@@ -210,11 +212,7 @@ class Agent(AsyncClosing, Generic[T, D]):
         own = [each.as_tool() if isinstance(each, Agent) else each for each in listed(tools)]
         shared = tools if isinstance(tools, Registry) else None
         self._tools = AgentTools(None if tools is None else own, config, shared)
-        services = self._tools.toolset.services
-        people = people_of(services)
-        people.where = lambda: BACKGROUND.loop
-        people.on_question = on_question or _tell_question
-        people.on_approval = on_approval or _tell_approval
+        people = self._tools.asked(on_question or _tell_question, on_approval or _tell_approval)
         self._decides = on_approval is not None
         self._instructions = Instructions(instructions, None if form is None else form.instructions)
         if form is not None:
@@ -222,7 +220,7 @@ class Agent(AsyncClosing, Generic[T, D]):
         self._settings = SessionSettings(
             sampling=sampling,
             limits=self._tools.limits if limits is None else limits,
-            media=MediaFetcher(allow_private=services.allow_private),
+            media=MediaFetcher(allow_private=self._tools.toolset.services.allow_private),
             people=people,
             tracing=spans,
             output=form,
@@ -291,12 +289,12 @@ class Agent(AsyncClosing, Generic[T, D]):
         messages: Sequence[Message] = (),
         *,
         user: str | None = None,
-        parent: Session[Any] | str | None = None,
+        parent: "Session[Any] | str | None" = None,
         deps: D | None = None,
         id: str | None = None,
-        store: Sessions | Path | str | None = None,
+        store: "Sessions | Path | str | None" = None,
         state: str | None = None,
-    ) -> Session[T]:
+    ) -> "Session[T]":
         """Return a conversation, to be used in `async with`.
 
         `messages` is a history to continue, such as `answer.messages`. The agent's instructions
@@ -312,18 +310,24 @@ class Agent(AsyncClosing, Generic[T, D]):
         model, other tools or other instructions its messages are rendered again, and the log says
         so. Raises `UsageError` for an `id` or a `state` that cannot be one.
         """
+        from caesura.runtime.sdk.memory import begin_of  # as below
+
         begin = begin_of(messages, id, store, state)
         return self._session(begin, user, parent, deps)
 
     def _session(
         self,
-        begin: Begin | None = None,
+        begin: "Begin | None" = None,
         user: str | None = None,
-        parent: Session[Any] | str | None = None,
+        parent: "Session[Any] | str | None" = None,
         deps: Any = None,
         decides: bool = True,
-    ) -> Session[T]:
+    ) -> "Session[T]":
         """Return a session; without `decides`, nobody can approve the calls of its tools."""
+        # A late import: sessions bring stores and journals, and an agent may have none yet.
+        from caesura.runtime.sdk.memory import Begin
+        from caesura.runtime.sdk.session import Session
+
         caller = calling()
         if deps is None and caller is not None:
             deps = caller.run.facts.deps
@@ -357,7 +361,7 @@ class Agent(AsyncClosing, Generic[T, D]):
                 await self._tools.fill(registry)
                 with_tools(registry, [tool for tool, _ in transfers])
                 if not decides:
-                    _refuse_approvals(registry, self._settings.people)
+                    self._tools.refuse_approvals(registry)
                 filled = True
             return await self._engine()
 
@@ -492,22 +496,7 @@ def _check(name: str, given: object, kind: Any, example: str) -> None:
         raise UsageError(f"{name} is of type {type(given).__name__}: write {example}")
 
 
-def _refuse_approvals(registry: Registry, nobody: People) -> None:
-    """Raise `UsageError` for tools whose calls `nobody` would have to approve."""
-    asking = [
-        tool.name
-        for tool in registry
-        if isinstance(tool.call, ApprovedCall) and tool.call.people is nobody
-    ]
-    if asking:
-        raise UsageError(
-            f"calls of {', '.join(asking)} need a person's approval, and nobody is asked: give"
-            " Agent(on_approval=...) a function that decides, use agent.session() with"
-            " session.approve(id) and session.deny(id), or take the approval off the tool"
-        )
-
-
-async def _tell_approval(item: Pending) -> None:
+async def _tell_approval(item: "Pending") -> None:
     LOG.warning(
         "a call of %s waits for a person until its deadline: decide with session.approve(%r) or"
         " session.deny(%r), or give the Agent an on_approval",
@@ -517,7 +506,7 @@ async def _tell_approval(item: Pending) -> None:
     )
 
 
-async def _tell_question(item: Pending) -> None:
+async def _tell_question(item: "Pending") -> None:
     LOG.warning(
         "a question of %s waits for a person until its deadline: answer with"
         " session.answer(%r, text), or give the Agent an on_question",

@@ -13,6 +13,8 @@ from caesura.runtime.sdk.carried import CarriedSource, carried
 from caesura.tools import Registry, Tool, tool
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.config.toolset import BUILTINS
+from caesura.tools.people import Callback, People, people_of
+from caesura.tools.people.asking import ApprovedCall
 from caesura.tools.services import SetupError
 from caesura.tools.source import ToolSource
 
@@ -72,6 +74,28 @@ class AgentTools:
             selection.hold(await self._background.carry(self._started))
         except SetupError as error:
             raise UsageError(str(error)) from None
+
+    def asked(self, on_question: Callback, on_approval: Callback) -> People:
+        """Return who answers questions and approves calls: these, on the background loop."""
+        people = people_of(self.toolset.services)
+        people.where = lambda: self._background.loop
+        people.on_question, people.on_approval = on_question, on_approval
+        return people
+
+    def refuse_approvals(self, registry: Registry) -> None:
+        """Raise `UsageError` for tools whose calls the agent's people would have to approve."""
+        nobody = people_of(self.toolset.services)
+        asking = [
+            tool.name
+            for tool in registry
+            if isinstance(tool.call, ApprovedCall) and tool.call.people is nobody
+        ]
+        if asking:
+            raise UsageError(
+                f"calls of {', '.join(asking)} need a person's approval, and nobody is asked: give"
+                " Agent(on_approval=...) a function that decides, use agent.session() with"
+                " session.approve(id) and session.deny(id), or take the approval off the tool"
+            )
 
     async def aclose(self) -> None:
         """Close the tools and stop the sources. The sources start again at the next run."""

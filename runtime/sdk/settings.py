@@ -13,11 +13,11 @@ from caesura.runtime.sdk.hooks import Hooks, Prompt
 from caesura.runtime.sdk.instructions import Instructions
 from caesura.scheduler.messages import Message, Sampling
 from caesura.tools.dispatcher import ToolCall, ToolResult
-from caesura.tools.people import People
 
 if TYPE_CHECKING:
     from caesura.runtime.sdk.output import OutputForm
     from caesura.runtime.tracing.tracing import Tracing
+    from caesura.tools.people import People
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class SessionSettings:
     sampling: Sampling
     limits: Limits
     media: MediaFetcher
-    people: People
+    people: "People"
     tracing: "Tracing | None"
     output: "OutputForm[Any] | None"
     tries: int

@@ -6,10 +6,11 @@ object written inside a JSON string.
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
 
 MAX_ERRORS_TOLD = 3
 """How many errors of one validation are described at once."""
@@ -46,7 +47,7 @@ def arguments_object(text: str) -> dict[str, Any]:
     return value
 
 
-def validation_sentence(error: ValidationError, accepted: list[str]) -> str:
+def validation_sentence(error: "ValidationError", accepted: list[str]) -> str:
     """Return what pydantic found wrong, in one sentence that names the arguments.
 
     error: what validation raised; accepted: the names of the tool's arguments.
@@ -54,7 +55,7 @@ def validation_sentence(error: ValidationError, accepted: list[str]) -> str:
     return errors_sentence(error, lambda detail: _detail(detail, accepted))
 
 
-def errors_sentence(error: ValidationError, describe: Callable[[ErrorDetails], str]) -> str:
+def errors_sentence(error: "ValidationError", describe: "Callable[[ErrorDetails], str]") -> str:
     """Return a description of the first errors of a validation, and how many more there are.
 
     describe: returns the words for one error.
@@ -96,7 +97,7 @@ def _json(text: str) -> Any:
         ) from None
 
 
-def _detail(detail: ErrorDetails, accepted: list[str]) -> str:
+def _detail(detail: "ErrorDetails", accepted: list[str]) -> str:
     place = path_text(detail["loc"])
     if detail["type"] == "extra_forbidden":
         if len(detail["loc"]) == 1:
