@@ -28,11 +28,6 @@ UNFINISHED = {
     "docs/guides/tools/pictures.md",
     "docs/guides/tools/search.md",
     "docs/guides/tools/speech.md",
-    "docs/study/kv-handling.md",
-    "docs/study/papers.md",
-    "docs/study/policies.md",
-    "docs/study/prediction.md",
-    "docs/study/simulator.md",
 }
 """Pages that are still being cut: their prose is not walked yet."""
 
@@ -116,6 +111,7 @@ def test_a_measured_figure_is_found(text: str) -> None:
         "See [the settings](../reference/settings.md): they are 25 % by default.",
         "```\nit took 16 s, 40 %\n```",
         "<!-- evidence: policies -->\nIt took 16 s.\n<!-- evidence: end -->",
+        "**It claims** that latency falls by 40 %. It is 2 times as fast.",
         "The share is `1 - 0.25 * 40 %` of it.",
         "A call may be tried up to 3 times.",
         "Memory is looked at 20 times a second.",

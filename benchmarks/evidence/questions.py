@@ -191,7 +191,7 @@ QUESTIONS: tuple[Question, ...] = (
         "papers-infercept",
         "Which figures of InferCept come out again?",
         "python -m benchmarks.papers.infercept --quick",
-        60,
+        15,
         "simulated",
         f"The published systems without prefix caches on {GPTJ}, six tools.",
         seeds=(31,),
@@ -210,8 +210,8 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "papers-lamps",
         "Which figures of LAMPS come out again?",
-        "python -m benchmarks.papers.lamps --quick --figure 6 9 10 11",
-        60,
+        "python -m benchmarks.papers.lamps --quick --seconds 150 --figure 10",
+        15,
         "simulated",
         "Quotients are LAMPS over the other system, in the same measure.",
         seeds=(1,),
@@ -220,8 +220,8 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "papers-pastfuture",
         "Does Past-Future's Table 1 come out again?",
-        "python -m benchmarks.papers.pastfuture",
-        40,
+        "python -m benchmarks.papers.pastfuture --quick",
+        5,
         "simulated",
         "Memory is what the batch holds before a step, future the peak that it will need, both in"
         " percent of the capacity; evicted is preemptions per 100 requests.",
@@ -231,10 +231,10 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "papers-ssjf",
         "What does SSJF gain over FCFS, in three ways of batching?",
-        "python -m benchmarks.papers.ssjf",
-        20,
+        "python -m benchmarks.papers.ssjf --quick",
+        10,
         "simulated",
-        "Mean completion time and throughput of about 250 requests a run, lengths quartered.",
+        "Mean completion time and throughput of about 120 requests a run, an eighth as long.",
         seeds=(1,),
         page="papers.md",
     ),
@@ -248,6 +248,32 @@ QUESTIONS: tuple[Question, ...] = (
         rooms=(*SIMULATED, "planning"),
         data=("planning/costs/*.json",),
         page="papers.md",
+    ),
+    Question(
+        "remaining-calls",
+        "How well are remaining calls and tokens predicted?",
+        "python -m benchmarks.remaining_calls --no-trees",
+        2,
+        "counted",
+        "500 sessions of mini-swe-agent with Gemini 3 on SWE-bench (gruckion/mini-swe-agent), in"
+        " order of time. Pairs: share of pairs in the right order. Few left: at most 3 further"
+        " calls; the error of calibration is of that probability. MAE is in calls, and in tokens.",
+        rooms=POLICY,
+        page="prediction.md",
+    ),
+    Question(
+        "prompt-lengths",
+        "How much of an output's length does its prompt tell?",
+        "python -m benchmarks.prompt_lengths --models linear --sets coding-agents questions"
+        " toolbench chat-models --objectives l1 classes bins listmle",
+        10,
+        "counted",
+        "Turns of mini-swe-agent; steps of ReAct on HotpotQA; ToolBench's evaluation queries; and"
+        " samples of many models in oasst-model-eval. The last fifth of each set is reported on."
+        " L1 is the mean absolute error, and pairs the share of pairs in the right order.",
+        seeds=(0,),
+        rooms=POLICY,
+        page="prediction.md",
     ),
     # -- Timed -----------------------------------------------------------------------------------
     Question(

@@ -16,10 +16,11 @@ REFERENCE = ROOT / "docs" / "reference"
 GENERATED = re.compile(
     r"<!-- evidence: (?!end )[^>]*-->.*?<!-- evidence: end -->"
     r"|<!-- begin (?P<name>follow-ups|dialects) -->.*?<!-- end (?P=name) -->"
-    r"|^```.*?^```",
+    r"|^```.*?^```"
+    r"|^\*\*It claims\*\* .*?$",
     re.DOTALL | re.MULTILINE,
 )
-"""Blocks that are written from data (two of them by tests of formats), and code."""
+"""Blocks that are written from data (two of them by tests of formats), code, and papers' claims."""
 
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 CODE = re.compile(r"`[^`\n]+`")

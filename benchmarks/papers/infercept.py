@@ -31,7 +31,6 @@ from benchmarks.papers.infercept_systems import (
     waste_cells,
 )
 from benchmarks.papers.infercept_waste import waste_rows, whole_waste
-from benchmarks.papers.infercept_words import CLAIMS_WHY, STEPS_WHY
 from benchmarks.papers.run import (
     Measured,
     Row,
@@ -117,30 +116,22 @@ def gains(curves: Curves) -> list[float]:
 def claim_rows(machine: str, curves: Curves) -> list[Row]:
     """Return what the text says of Fig. 2."""
     most, lower = CLAIMS[machine]
-    why = CLAIMS_WHY if machine == SMALL else dict.fromkeys(CLAIMS_WHY, "")
     rows = []
     for level in LEVELS:
         rates = sustained(curves, level)
         both = DISCARD.name in rates and INFERCEPT.name in rates
         ours = rates[INFERCEPT.name] / rates[DISCARD.name] if both else None
-        rows.append(
-            Row(
-                f"times vLLM's rate at {level:g} s/token",
-                most,
-                ours,
-                why["rate"] if level == LEVELS[0] else "",
-            )
-        )
+        rows.append(Row(f"times vLLM's rate at {level:g} s/token", most, ours))
     ratios = gains(curves)
     span = f"{min(ratios):.1f} to {max(ratios):.1f}" if ratios else None
-    rows.append(Row("times lower normalized latency at the same rate", lower, span, why["gain"]))
+    rows.append(Row("times lower normalized latency at the same rate", lower, span))
     if machine != SMALL:
         return rows
     rates = sustained(curves)
     order = sorted((IMPROVED.name, PRESERVE.name, SWAP.name), key=lambda name: -rates.get(name, 0))
     said = ", ".join(f"{name} {number(rates.get(name), 2)}" for name in order)
     paper = "Preserve best, Swap near ImprovedDiscard"
-    rows.append(Row(f"baselines by their rate at {LEVEL:g} s/token", paper, said, why["order"]))
+    rows.append(Row(f"baselines by their rate at {LEVEL:g} s/token", paper, said))
     return rows
 
 
@@ -160,11 +151,10 @@ def step_sheet(runs: Sequence[Measured], rate: float, said: str) -> Sheet:
             "-" if change is None else f"{change:+.1f} %",
             number(value),
             "-" if share is None else f"{100 * share:.2f} %",
-            STEPS_WHY.get((policy.name, rate), ""),
         )
         rows.append(cells)
         before = value
-    columns = ("step", "paper's", "ours", "s/token", "waste", "why they differ")
+    columns = ("step", "paper's", "ours", "s/token", "waste")
     return Sheet(
         f"InferCept, Fig. 4: step by step at {rate:g} requests/s", said, columns, tuple(rows)
     )

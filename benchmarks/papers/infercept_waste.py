@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from benchmarks.papers.infercept_systems import DISCARD, IMPROVED, INFERCEPT, PRESERVE, SWAP
-from benchmarks.papers.infercept_words import WASTE_WHY
 from benchmarks.papers.run import Measured, Row, mean_by
 from caesura.simulator.latency.analytic import Roofline
 from caesura.simulator.latency.machines import make_machine
@@ -71,26 +70,21 @@ def waste_rows(runs: Sequence[Measured], rate: float) -> list[Row]:
     def stalled(policy: Policy) -> float:
         return percent(policy, lambda run: run.figures.waste_stall)
 
-    def why(what: str) -> str:
-        return WASTE_WHY.get((what, rate), "")
-
     return [
-        Row("vLLM: waste by recomputation", 27.0, recomputed(DISCARD), why("load")),
+        Row("vLLM: waste by recomputation", 27.0, recomputed(DISCARD)),
         Row(
             "vLLM: forward time recomputing",
             "37 to 40",
             percent(DISCARD, recompute_time_share),
-            why("calls"),
         ),
         Row(
             f"Preserve: memory that paused requests hold for {HALF_TIME} % of the time",
             "nearly 50",
             percent(PRESERVE, held_share),
-            why("held"),
         ),
-        Row("Swap: waste by waiting", 26.0, stalled(SWAP), why("swap")),
+        Row("Swap: waste by waiting", 26.0, stalled(SWAP)),
         Row("Swap: time waiting for copies", "over 25", percent(SWAP, stall_time_share)),
-        Row("InferCept: all waste", 0.69, percent(INFERCEPT, whole_waste), why("whole")),
+        Row("InferCept: all waste", 0.69, percent(INFERCEPT, whole_waste)),
         Row(
             "InferCept: recomputation waste less than ImprovedDiscard's by",
             "over 60",
@@ -100,6 +94,5 @@ def waste_rows(runs: Sequence[Measured], rate: float) -> list[Row]:
             "InferCept: swap waste less than Swap's by",
             96.0,
             100 * (1 - stalled(INFERCEPT) / stalled(SWAP)) if stalled(SWAP) else None,
-            why("overlap"),
         ),
     ]

@@ -57,18 +57,7 @@ COLUMNS = (
     "ours",
     "evicted, paper",
     "ours",
-    "why they differ",
 )
-
-WHY = {
-    "optimum": "room for whole blocks, 15 tokens a request, is kept free",
-    "past-future": "few lengths seen yet, drawn as they are; the artifact draws between them too",
-    "aggressive": "the last free blocks are not full, so that less fits than the tokens say",
-    "conservative": "one seed of few requests",
-    "overcommit": "who is evicted waits for free blocks; the artifact lets him in again at once",
-    EVERY_STEP: "not in the paper: as the engine does it",
-}
-"""By the first word of a method, or by the whole of it."""
 
 Figures = Mapping[tuple[str, str], Figure]
 """By distribution and method."""
@@ -122,8 +111,7 @@ def sheet_of(name: str, size: Size, figures: Figures) -> Sheet:
         pairs = zip(
             _texts(PAPER[name].get(method)), _texts(figures.get((name, method))), strict=True
         )
-        why = WHY.get(method, WHY.get(method.split()[0], ""))
-        rows.append((method, *(text for pair in pairs for text in pair), why))
+        rows.append((method, *(text for pair in pairs for text in pair)))
     return Sheet(TITLES[name], about, COLUMNS, tuple(rows))
 
 

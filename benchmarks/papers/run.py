@@ -223,9 +223,11 @@ class Sheet:
 
 
 def beside_the_paper(title: str, about: str, rows: Iterable[Row]) -> Sheet:
-    """Return the table `figure | paper's | ours | ratio | why they differ`."""
+    """Return the table `figure | paper's | ours | ratio`, and why they differ where a row says."""
+    found = list(rows)
     columns = ("figure", "paper's", "ours", "ratio", "why they differ")
-    return Sheet(title, about, columns, tuple(row.cells() for row in rows))
+    shown = len(columns) if any(row.why for row in found) else len(columns) - 1
+    return Sheet(title, about, columns[:shown], tuple(row.cells()[:shown] for row in found))
 
 
 def number(value: Number, digits: int = 3) -> str:

@@ -1,6 +1,6 @@
 """Predictors of output lengths from prompts, on published prompts and outputs.
 
-    python -m benchmarks.prompt_lengths --data FOLDER [--sets NAME...] [--models NAME...]
+    python -m benchmarks.prompt_lengths [--data FOLDER] [--sets NAME...] [--models NAME...]
 
 FOLDER holds the folders of the data sets; those that are missing are left out. Every predictor is
 trained on the first 65 % of a set's sessions or prompts, chosen and calibrated on the next 15 %,
@@ -22,6 +22,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from benchmarks.evidence.tables import Table, add_option, tell
 from benchmarks.prompt_lengths.readers import SETS, prompt_sizes, rows_of
 from caesura.scheduler.prompt_lengths.learner import Linear
 from caesura.scheduler.prompt_lengths.objectives import OBJECTIVES
@@ -30,6 +31,7 @@ from caesura.scheduler.prompt_lengths.scores import explainable, order
 from caesura.scheduler.prompt_lengths.training import REPORT, TRAIN, Plan, Row, split, split_rule
 
 CACHE = Path(".cache/prompt_lengths")
+DATA = Path(".cache/data")
 MODELS = ("linear", "linear-few", "encoder")
 CODE = 1
 """Raised when kept runs no longer hold."""
@@ -59,7 +61,7 @@ def parse() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--data", type=Path, required=True, metavar="FOLDER")
+    add("--data", type=Path, default=DATA, metavar="FOLDER", help="default %(default)s")
     add("--sets", nargs="+", choices=SETS, default=list(SETS), metavar="SET")
     add("--models", nargs="+", choices=MODELS, default=list(MODELS), metavar="MODEL")
     add("--objectives", nargs="+", choices=OBJECTIVES, default=list(OBJECTIVES), metavar="NAME")
@@ -68,6 +70,7 @@ def parse() -> argparse.Namespace:
     add("--few", type=int, default=2500, help="rows of a set for the small encoder")
     add("--seed", type=int, default=0)
     add("--kept", action="store_true", help="train nothing, and print the runs that are kept")
+    add_option(parser)
     return parser.parse_args()
 
 
@@ -104,13 +107,11 @@ def run(cell: Cell, rows: Sequence[Row], progress: Any = None) -> dict[str, Any]
     return scores
 
 
-def show_sets(loaded: dict[str, list[Row]], seed: int) -> None:
-    """Print what the sets hold, and what can be known without a model."""
-    print(
-        "| set | an output | rows | mean | parts | L1 of the median | order by prompt's size |",
-        end="",
-    )
-    print(" between prompts |\n| --- | --- | ---: | ---: | --- | ---: | ---: | ---: |")
+def sets_table(loaded: dict[str, list[Row]], seed: int) -> Table:
+    """Return what the sets hold, and what can be known without a model."""
+    columns = ("set", "an output", "rows", "mean", "parts", "L1 of the median")
+    columns += ("order by prompt's size", "between prompts")
+    found = []
     for name, rows in loaded.items():
         parts = split(rows, seed)
         trained = [tokens for row in parts[TRAIN] for tokens in row.samples]
@@ -118,7 +119,7 @@ def show_sets(loaded: dict[str, list[Row]], seed: int) -> None:
         truth = np.array([tokens for _, tokens in report], dtype=np.float64)
         sizes = np.array([len(row.prompt) for row, _ in report], dtype=np.float64)
         by_prompt = explainable(rows)
-        cells = [
+        cells = (
             name,
             f"{SETS[name].output}, {SETS[name].unit}",
             f"{len(rows):,}",
@@ -127,20 +128,21 @@ def show_sets(loaded: dict[str, list[Row]], seed: int) -> None:
             f"{np.abs(truth - np.median(trained)).mean():.1f}",
             f"{order(sizes, truth)[1]:.3f}",
             "-" if by_prompt is None else f"{by_prompt:.2f}",
-        ]
-        print(f"| {' | '.join(cells)} |")
+        )
+        found.append(cells)
+    return Table.of(columns, found, key="sets")
 
 
-def show(cells: dict[Cell, dict[str, Any]]) -> None:
-    """Print the scores of the report parts."""
-    heads = ("set", "model", "objective", "L1", "R2", "acc.", "F1", "within 5", "within 15")
-    heads += ("tau", "pairs", "in 50 %", "in 80 %", "ms")
-    print(f"\n| {' | '.join(heads)} |\n| {' | '.join(['---'] * 3 + ['---:'] * 11)} |")
+def scores_table(cells: dict[Cell, dict[str, Any]]) -> Table:
+    """Return the scores of the report parts."""
+    columns = ("set", "model", "objective", "L1", "R2", "acc.", "F1", "within 5", "within 15")
+    columns += ("tau", "pairs", "in 50 %", "in 80 %")
     names = ("accuracy", "f1", "within_5", "within_15", "tau", "pairs", "covered_50", "covered_80")
+    found = []
     for cell, scores in cells.items():
         row = [cell.data, cell.model, cell.objective, f"{scores['l1']:.1f}", f"{scores['r2']:.2f}"]
-        row += [f"{scores[name]:.3f}" for name in names] + [f"{scores['milliseconds']:.1f}"]
-        print(f"| {' | '.join(row)} |")
+        found.append([*row, *(f"{scores[name]:.3f}" for name in names)])
+    return Table.of(columns, found, key="scores")
 
 
 def wanted(given: argparse.Namespace, loaded: dict[str, list[Row]]) -> Iterator[Cell]:
@@ -173,13 +175,21 @@ def main() -> None:
                 bar.advance(task)
     except KeyboardInterrupt:
         print("interrupted: these runs are complete; the same command goes on\n")
-    show_sets(loaded, given.seed)
-    show(dict(sorted(done.items(), key=lambda item: found.index(item[0].data))))
+        given.tables = None
+    ordered = dict(sorted(done.items(), key=lambda item: found.index(item[0].data)))
+    tables = [sets_table(loaded, given.seed), scores_table(ordered)]
+    for table in tables:
+        print(f"{table.markdown()}\n")
+    for cell, scores in ordered.items():
+        print(
+            f"{cell.data}, {cell.model}, {cell.objective}: {scores['milliseconds']:.1f} ms a prompt"
+        )
     sizes = prompt_sizes(given.data)
     if sizes is not None:
         given_tokens, truth = (np.array(column, dtype=np.float64) for column in sizes)
         tau, pairs = order(given_tokens, truth)
         print(f"\nShareGPT-o1, by the prompt's tokens alone: tau {tau:.3f}, pairs {pairs:.3f}")
+    tell(given.tables, tables)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Table of predictors of calls left, tokens and long pauses, on recorded sessions.
 
-python -m benchmarks.remaining_calls --data FOLDER [--no-trees] [--folds]
+python -m benchmarks.remaining_calls [--data FOLDER] [--no-trees] [--folds]
 
 The sessions are played in order of time, and every turn is predicted before it is learned. The
 first 20 % of the sessions only fill the models. Settings of the hazard model were chosen on the
@@ -9,11 +9,12 @@ part up to 60 %; the table reports on the last 40 %. Trees are trained on the fi
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean, quantiles
 
+from benchmarks.evidence.tables import Table, add_option, tell
 from benchmarks.remaining_calls.sessions import Recorded, Turn, read
 from benchmarks.remaining_calls.stream import FEW_CALLS, Costs, Expected, Rows, play
 from caesura.scheduler.policy.names import make_predictor
@@ -28,18 +29,29 @@ from caesura.scheduler.records.accuracy import (
 TUNE = (0.2, 0.6)
 REPORT = (0.6, 1.0)
 
-HEAD = (
-    "| predictor | calls: pairs | MAE | few left: AUC | calibration error | tokens: pairs | MAE "
-    "| long pause: AUC |\n| --- | --- | --- | --- | --- | --- | --- | --- |"
+DATA = Path(".cache/data/miniswe_gemini3_swebench")
+
+COLUMNS = (
+    "predictor",
+    "calls: pairs",
+    "MAE",
+    "few left: AUC",
+    "calibration error",
+    "tokens: pairs",
+    "MAE",
+    "long pause: AUC",
 )
 
 
 def main() -> None:
     """Print the tables of a folder's sessions."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of recorded sessions")
+    parser.add_argument(
+        "--data", type=Path, default=DATA, help="folder of recorded sessions (default %(default)s)"
+    )
     parser.add_argument("--no-trees", action="store_true", help="leave scikit-learn's trees out")
     parser.add_argument("--folds", action="store_true", help="train trees in five folds too")
+    add_option(parser)
     asked = parser.parse_args()
     try:
         sessions = read(asked.data)
@@ -47,15 +59,31 @@ def main() -> None:
         parser.exit(2, f"error: {error}\n")
     rows, costs = play(sessions, make_predictor("hazard"))
     rows.update(_bounds(sessions, trees=not asked.no_trees, folds=asked.folds))
-    for title, part in (("chosen on", TUNE), ("reported on", REPORT)):
-        among = range(*(round(share * len(sessions)) for share in part))
-        turns = sum(len(sessions[at].turns) for at in among)
-        print(f"\n{title}: sessions {among.start} to {among.stop - 1}, {turns} turns\n\n{HEAD}")
-        for name, told in rows.items():
-            line = _line(sessions, among, told)
-            if line:
-                print(f"| {name} | {line} |")
+    tables = [
+        _table(sessions, rows, title, part)
+        for title, part in (("chosen on", TUNE), ("reported on", REPORT))
+    ]
+    for table in tables:
+        print(f"\n{table.markdown()}")
     _print_costs(costs)
+    tell(asked.tables, tables[1:])
+
+
+def _table(
+    sessions: Sequence[Recorded],
+    rows: Mapping[str, Rows],
+    title: str,
+    part: tuple[float, float],
+) -> Table:
+    """Return what the predictors came to on a part of the sessions, which are in order of time."""
+    among = range(*(round(share * len(sessions)) for share in part))
+    turns = sum(len(sessions[at].turns) for at in among)
+    found = [
+        (name, *cells) for name, told in rows.items() if (cells := _cells(sessions, among, told))
+    ]
+    known = len(COLUMNS) if any(row[-1] for row in found) else len(COLUMNS) - 1
+    said = f"{title} sessions {among.start} to {among.stop - 1}, {turns:,} turns"
+    return Table.of(COLUMNS[:known], (row[:known] for row in found), said)
 
 
 def _bounds(sessions: Sequence[Recorded], trees: bool, folds: bool) -> dict[str, Rows]:
@@ -73,8 +101,8 @@ def _bounds(sessions: Sequence[Recorded], trees: bool, folds: bool) -> dict[str,
     return found
 
 
-def _line(sessions: Sequence[Recorded], among: range, told: Rows) -> str:
-    """Return the cells of a predictor; an empty text if it did not predict this part."""
+def _cells(sessions: Sequence[Recorded], among: range, told: Rows) -> list[str]:
+    """Return the cells of a predictor; none if it did not predict this part."""
     pairs = [
         (told[at, place], turn)
         for at in among
@@ -82,7 +110,7 @@ def _line(sessions: Sequence[Recorded], among: range, told: Rows) -> str:
         if (at, place) in told
     ]
     if not pairs:
-        return ""
+        return []
     left = [float(turn.left) for _, turn in pairs]
     few = [float(turn.left <= FEW_CALLS) for _, turn in pairs]
     tokens = [float(turn.tokens) for _, turn in pairs]
@@ -100,7 +128,7 @@ def _line(sessions: Sequence[Recorded], among: range, told: Rows) -> str:
     guessed = [expected.long_pause for expected, _ in paused]
     known = len(set(long)) > 1 and any(guessed)
     cells.append(f"{pair_accuracy(guessed, long):.3f}" if known else "")
-    return " | ".join(cells)
+    return cells
 
 
 def _column(pairs: Sequence[tuple[Expected, Turn]], name: str) -> list[float]:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.evidence.tables import told
+from benchmarks.remaining_calls.__main__ import COLUMNS, main
 from benchmarks.remaining_calls.sessions import read
 from benchmarks.remaining_calls.stream import play
 from caesura.scheduler.predict.forecast import About, Forecast
@@ -71,3 +73,18 @@ def test_every_turn_is_asked_before_it_is_told(tmp_path: Path) -> None:
         for turn in range(3):
             asked = noting.order.index(("asked", str(index), turn))
             assert asked < noting.order.index(("told", str(index), turn))
+
+
+def test_the_table_tells_how_each_predictor_did_on_the_last_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = written(tmp_path, [three_turns()] * 10), tmp_path / "tables.json"
+    asked = ["remaining_calls", "--no-trees", "--data", str(folder), "--tables", str(out)]
+    monkeypatch.setattr("sys.argv", asked)
+    main()
+    (table,) = told(out)
+    assert table.title == "reported on sessions 6 to 9, 12 turns"
+    assert table.columns == COLUMNS[: len(table.columns)]
+    # All sessions are the same, so that a table of earlier ones knows their calls.
+    history = next(row for row in table.rows if row[0] == "history")
+    assert (history[1], float(history[2]) < 0.5) == ("1.000", True)
