@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo test test-slow test-all vllm-tests clients clients-table agents campaign node ui records lint format serve walk evidence gpu-check model lock clean
+.PHONY: help setup dev demo test test-slow test-all vllm-tests clients clients-table agents campaign node ui records reference docs docs-serve lint format serve walk evidence gpu-check model lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -103,6 +103,24 @@ ui: node ## Check, test and build the page: ui/ into runtime/static
 records: dev ## Generate the page's types and the tables of docs/reference/records.md from the schema
 	@$(BIN)/python -m caesura.scheduler.records.describe
 
+reference: dev ## Generate the pages of docs/reference that come from the code
+	@$(BIN)/python -m tests.reference
+
+# MkDocs reads sources and pages, and imports nothing of Caesura.
+DOCS := .cache/docs
+$(DOCS)/.ready: requirements/docs.txt
+	@$(PYTHON) -m venv $(DOCS)
+	@$(DOCS)/bin/pip install -q --disable-pip-version-check --no-deps --no-compile -r $<
+	@touch $@
+
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs
+docs: $(DOCS)/.ready ## Build the site of docs/ below site/; a link that leads nowhere is an error
+	@$(MKDOCS) build --quiet --strict
+	@echo "site/index.html is the first page"
+
+docs-serve: $(DOCS)/.ready ## Show the site at http://127.0.0.1:8001, and build it again at each change
+	@$(MKDOCS) serve --dev-addr 127.0.0.1:8001
+
 lint: dev ## Run the linters and the type checker
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -135,8 +153,8 @@ model: dev ## Train the bundled model again, and measure it
 	@$(BIN)/python training/evaluate.py --card
 
 # The second lock is held by the first, so that the tests run on what the demo installs. The third
-# is what ALFWorld needs beyond the second, since not every machine can build it. The last one is of
-# the client libraries alone; the Node libraries have theirs in tests/clients/node.
+# is what ALFWorld needs beyond the second, since not every machine can build it. The last two are of
+# the client libraries alone (the Node libraries have theirs in tests/clients/node), and of the site.
 COMPILE = uv pip compile pyproject.toml --python-version 3.11 --excludes requirements/cpu-excludes.txt \
 	--extra-index-url $(TORCH_INDEX) --index-strategy unsafe-best-match --no-emit-index-url \
 	--no-annotate --custom-compile-command 'make lock'
@@ -148,6 +166,8 @@ lock: ## Resolve the CPU locks again (needs uv)
 		grep -vxFf requirements/cpu.txt; } >requirements/alfworld.txt
 	uv pip compile requirements/clients.in --python-version 3.11 --no-emit-index-url --no-annotate \
 		--custom-compile-command 'make lock' --upgrade -o requirements/clients.txt
+	uv pip compile requirements/docs.in --python-version 3.11 --no-emit-index-url --no-annotate \
+		--custom-compile-command 'make lock' --upgrade -o requirements/docs.txt
 
 clean: ## Remove what make made
-	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info src/*.egg-info
+	rm -rf $(VENV) .cache site .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info src/*.egg-info

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from caesura.runtime.cli.app import command
 
@@ -71,6 +72,28 @@ def test_links_lead_to_files(page: Path) -> None:
     targets = [link.partition("#")[0] for link in LINK.findall(page.read_text())]
     files = [target for target in targets if target and "://" not in target]
     assert [file for file in files if not (page.parent / file).exists()] == []
+
+
+def pages_of(nav: Any) -> Iterator[str]:
+    """Yield the pages that a part of the site's navigation names."""
+    match nav:
+        case str():
+            yield nav
+        case dict():
+            for part in nav.values():
+                yield from pages_of(part)
+        case list():
+            for part in nav:
+                yield from pages_of(part)
+
+
+def test_the_navigation_of_the_site_names_every_page_once() -> None:
+    """A page that is missing here belongs into `nav` of mkdocs.yml."""
+    listed = list(pages_of(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
+    docs = ROOT / "docs"
+    assert sorted(listed) == sorted(
+        page.relative_to(docs).as_posix() for page in docs.rglob("*.md")
+    )
 
 
 def test_every_room_of_the_package_is_told_with_what_it_imports() -> None:

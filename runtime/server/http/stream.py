@@ -55,11 +55,11 @@ class Streamed:
     """An endpoint whose handler writes its answer piece by piece."""
 
     def __init__(self, handler: Callable[[Request, Send], Awaitable[None]]) -> None:
-        self._handler = handler
+        self.handler = handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        await self._handler(Request(scope, receive), send)
+        await self.handler(Request(scope, receive), send)
 
 
 def typed_event(event: Mapping[str, Any]) -> bytes:
