@@ -23,6 +23,8 @@ PAGES = "repository/"
 
 LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
 DIRECTIVE = re.compile(r"^<!-- (::: [\w.]+) -->$", re.MULTILINE)
+ROW = re.compile(r"^\|.*$", re.MULTILINE)
+CODE = re.compile(r"`[^`]+`")
 BESIDE_TABLE = re.compile(r"(?<=-->)\n(?=\|)|(?<=\|)\n(?=<!--)")
 FETCHED = re.compile(
     r"""<(?:script|img|source|iframe|link)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//"""
@@ -71,7 +73,13 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
         uri = os.path.relpath(site_uri(path), os.path.dirname(here))  # noqa: PTH120
         return f"]({uri}{link[2] or ''})"
 
-    return DIRECTIVE.sub(r"\1", BESIDE_TABLE.sub("\n\n", LINK.sub(led, markdown)))
+    text = BESIDE_TABLE.sub("\n\n", LINK.sub(led, markdown))
+    return DIRECTIVE.sub(r"\1", ROW.sub(bare_bars, text))
+
+
+def bare_bars(row: re.Match[str]) -> str:
+    """Return the row of a table with the bars within code bare, as Python-Markdown wants them."""
+    return CODE.sub(lambda code: code[0].replace("\\|", "|"), row[0])
 
 
 def on_post_page(output: str, *, page: Any, config: Any) -> str:
