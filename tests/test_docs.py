@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 import yaml
 
-from caesura.runtime.cli.app import command
-
 ROOT = Path(__file__).parent.parent
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 PAGES = [ROOT / "README.md", ARCHITECTURE, *sorted((ROOT / "docs").rglob("*.md"))]
@@ -103,35 +101,3 @@ def test_every_room_of_the_package_is_told_with_what_it_imports() -> None:
     told = re.findall(r"^- (.*) imports? ", text, re.MULTILINE)
     assert linked is not None and set(QUOTED.findall(linked[1])) == links
     assert set(QUOTED.findall(" ".join(told))) >= links
-
-
-DEFAULTS = {opt: option.default for option in command("serve").params for opt in option.opts}
-"""The options of `caesura serve`."""
-
-
-def as_told(default: Any) -> str:
-    """Return a default as the tables of docs/guides/serving.md write it."""
-    if default is None or default is False:
-        return ""
-    return f"`{default}`" if isinstance(default, str) else f"{default:g}"
-
-
-def test_every_option_of_serve_stands_in_the_docs() -> None:
-    told = "\n".join(page.read_text() for page in PAGES)
-    options = [opt for opt in DEFAULTS if opt.startswith("--")]
-    assert len(options) > 40
-    assert [opt for opt in options if not re.search(rf"{opt}(?![\w-])", told)] == []
-
-
-def test_the_tables_of_serve_tell_the_defaults_of_its_options() -> None:
-    seen = 0
-    for heading, cells in tables(ROOT / "docs" / "guides" / "serving.md"):
-        if heading == "option":
-            name = re.split("[ `]", cells[0].strip("`"))[0]
-            assert cells[1] in (as_told(DEFAULTS[name]), "see below"), name
-            seen += 1
-        elif heading == "bound":
-            for name, value in re.findall(r"`(--[\w-]+) (\d+)`", cells[1]):
-                assert value == as_told(DEFAULTS[name]), name
-                seen += 1
-    assert seen > 20

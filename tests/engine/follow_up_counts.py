@@ -1,6 +1,6 @@
-"""How many tokens a follow-up computes: ours and stock vLLM's, on the tiny model of each family.
+"""How many tokens a follow-up computes, on tiny models: for docs/reference/model-families.md.
 
-    python -m tests.engine.follow_up_counts            # prints the table of docs/reference/model-families.md
+    python -m tests.engine.follow_up_counts            # prints the table of that page
     python -m tests.engine.follow_up_counts --write    # puts it there
 
 A client runs its tools: each request ends with a call, and the next one extends it by a result.
