@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import AsyncIterator, Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -215,5 +216,7 @@ def test_commands_are_taken(block: Block, tmp_path: Path, monkeypatch: pytest.Mo
                 found.make_context(name, rest)
             case ["make", target, *_]:
                 assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+            case ["python", "-m", module, *_]:
+                assert find_spec(module) is not None, module
             case ["python", file, *_]:
                 assert (ROOT / file).is_file(), file
