@@ -190,7 +190,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "papers-infercept",
         "Which figures of InferCept come out again?",
-        "python -m benchmarks.papers.infercept --quick",
+        "python -m benchmarks.papers.infercept --quick --seconds 100",
         15,
         "simulated",
         f"The published systems without prefix caches on {GPTJ}, six tools.",
@@ -210,7 +210,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "papers-lamps",
         "Which figures of LAMPS come out again?",
-        "python -m benchmarks.papers.lamps --quick --seconds 150 --figure 10",
+        "python -m benchmarks.papers.lamps --quick --seconds 100 --figure 10",
         15,
         "simulated",
         "Quotients are LAMPS over the other system, in the same measure.",
