@@ -134,14 +134,15 @@ def first_pauses(priced: Priced, contexts: Sequence[int]) -> list[str]:
     """Return for each context the shortest pause at which preserving is not the cheapest."""
     pauses = [float(pause) for pause in np.geomspace(1e-4, 100, 241)]
     found = [next((p for p in pauses if cheapest(priced, p, one)), np.inf) for one in contexts]
-    return [f"{pause:.2g} s" for pause in found]
+    return ["never" if np.isinf(pause) else f"{pause:.2g}" for pause in found]
 
 
 def table(maps: Sequence[Priced]) -> Table:
-    """Return the shortest pauses at which something else wastes less than preserving."""
+    """Return the shortest pauses, in seconds, at which something wastes less than preserving."""
     pauses = zip(*(first_pauses(one, CONTEXTS) for one in maps), strict=True)
     rows = [(f"{tokens:,}", *row) for tokens, row in zip(CONTEXTS, pauses, strict=True)]
-    return Table.of(("context [tokens]", *(one.title for one in maps)), rows)
+    heads = (f"{'swap' if one.link else 'discard'} [s]: {one.title}" for one in maps)
+    return Table.of(("context [tokens]", *heads), rows)
 
 
 def main() -> None:

@@ -102,13 +102,11 @@ def origin(question: Question, result: Result, stale: Sequence[str]) -> str:
         plural = "s" if len(result.seeds) > 1 else ""
         parts.append(f"seed{plural} {', '.join(map(str, result.seeds))}")
     parts.append(f"{question.kind}, {made_at(result)}")
+    machine = result.machine
+    parts.append(f"{machine['cores']} cores of {machine['processor']}")
     if question.kind == "timed":
-        machine = result.machine
         kind = "bfloat16" if machine["bfloat16"] else "float32"
-        parts.append(
-            f"{machine['cores']} cores of {machine['processor']} ({kind}), of which other programs"
-            f" used {result.others:.0%}"
-        )
+        parts[-1] += f" ({kind}), of which other programs used {result.others:.0%}"
     parts.append(f"vLLM {result.versions.get('vllm', 'none')}")
     if stale:
         parts.append(f"**{since(stale)}**")

@@ -274,7 +274,7 @@ def test_a_block_has_the_tables_and_one_line_on_their_origin() -> None:
     line = text.splitlines()[-4]
     assert line == (
         "<small>`python -m benchmarks.policies`; seeds 1, 2, 3; simulated, 5 November 2026 at"
-        " 1234abcd; vLLM 0.32.0.</small>"
+        " 1234abcd; 2 cores of A CPU; vLLM 0.32.0.</small>"
     )
     assert written(PAGE, text, Kept({NAME: result()})) == text
 
