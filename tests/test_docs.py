@@ -13,6 +13,8 @@ ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 PAGES = [ROOT / "README.md", ARCHITECTURE, *sorted((ROOT / "docs").rglob("*.md"))]
 MAX_ROW_WORDS = 25
 MAX_ARCHITECTURE_WORDS = 1200
+MAX_WORDS = 40_000
+EVIDENCE = re.compile(r"<!-- evidence: (?!end )\S+ -->.*?<!-- evidence: end -->", re.DOTALL)
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 QUOTED = re.compile(r"`([^`]+)`")
@@ -70,6 +72,21 @@ def test_links_lead_to_files(page: Path) -> None:
     targets = [link.partition("#")[0] for link in LINK.findall(page.read_text())]
     files = [target for target in targets if target and "://" not in target]
     assert [file for file in files if not (page.parent / file).exists()] == []
+
+
+def test_the_readme_fits_a_few_screens() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) < 120
+
+
+def test_the_pages_that_are_read_stay_short() -> None:
+    """Outside of the reference, without the tables that `make evidence` fills."""
+    docs = ROOT / "docs"
+    read = [
+        page for page in PAGES if docs in page.parents and docs / "reference" not in page.parents
+    ]
+    texts = [EVIDENCE.sub("", page.read_text()) for page in read]
+    assert len(read) > 30
+    assert sum(len(text.split()) for text in texts) <= MAX_WORDS
 
 
 def pages_of(nav: Any) -> Iterator[str]:
