@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo test test-slow test-all vllm-tests clients clients-table agents campaign node ui records reference docs docs-serve lint format serve walk evidence gpu-check model lock clean
+.PHONY: help setup dev wheel demo test test-slow test-all vllm-tests clients clients-table agents campaign node ui records reference docs docs-serve lint format serve walk evidence gpu-check model lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,12 @@ $(VENV)/.ready: requirements/cpu.txt requirements/alfworld.txt requirements/inst
 $(VENV)/.dev: $(VENV)/.ready requirements/dev.txt
 	@requirements/install.sh $(VENV) requirements/dev.txt
 	@touch $@
+
+BUILD := .cache/build
+wheel: ## Build the wheel and the source distribution into dist/
+	@test -x $(BUILD)/bin/uv || { $(PYTHON) -m venv $(BUILD) && \
+		$(BUILD)/bin/pip install -q --disable-pip-version-check uv; }
+	@$(BUILD)/bin/uv build
 
 demo: setup ## Ask the bundled model a dozen questions at once, and watch it pause and resume
 	@$(BIN)/caesura demo

@@ -28,6 +28,9 @@ def without_network(folder: Path) -> None:
     """Make the environment that the image's lock would fill, of what is installed here."""
     venv = folder / "opt" / "caesura"
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+    # The build finds that of this environment, as an isolated one finds that of the index.
+    pip = [str(venv / "bin" / "pip"), "--disable-pip-version-check", "uninstall", "-q", "-y"]
+    subprocess.run([*pip, "setuptools"], check=True)
     (site,) = venv.glob("lib/python*/site-packages")
     (site / "installed.pth").write_text(sysconfig.get_path("purelib") + "\n")
 
