@@ -248,7 +248,7 @@ def _vllm() -> str:
     if not found:
         raise Complaint(
             "not installed",
-            "in a clone: pip install -e '.[cuda]' on a GPU, `make setup` for the CPU build",
+            f"{install('cuda')} on a GPU; `make setup` in a clone for the CPU build",
         )
     if len(found) > 1:
         raise Complaint(
