@@ -16,6 +16,7 @@ from caesura import distribution
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
 ADDRESS = "https://git.example.com/someone/caesura"
 
 
@@ -67,6 +68,11 @@ def test_the_metadata_names_pages_only_of_a_published_repository(
     monkeypatch.setenv("CAESURA_REPOSITORY", "git@example.com:a/b")
     with pytest.raises(SystemExit, match="and must be like https"):
         build.repository()
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    newest = re.findall(r"^## (\S+) \((\d{4}-\d\d-\d\d|unreleased)\)$", CHANGELOG, re.MULTILINE)[0]
+    assert newest[0] == distribution.__version__
 
 
 def git(where: Path, *arguments: str) -> str:

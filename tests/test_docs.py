@@ -10,7 +10,11 @@ import yaml
 
 ROOT = Path(__file__).parent.parent
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
-PAGES = [ROOT / "README.md", ARCHITECTURE, *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    ARCHITECTURE,
+    *sorted(path for room in ("docs", "deploy") for path in (ROOT / room).rglob("*.md")),
+]
 MAX_ROW_WORDS = 25
 MAX_ARCHITECTURE_WORDS = 1200
 MAX_WORDS = 40_000
