@@ -59,10 +59,19 @@ def urls(address: str | None) -> dict[str, str]:
     }
 
 
+def built_commit() -> str | None:
+    """Return the commit that git, an earlier build or the caller names, in this order, or None."""
+    known = commit() or os.environ.get("CAESURA_COMMIT") or None
+    if known is not None and not re.fullmatch(r"[0-9a-f]{7,40}(\+changes)?", known):
+        sys.exit(
+            f"CAESURA_COMMIT is {known!r}, and must be like 0123456789ab or 0123456789ab+changes"
+        )
+    return known
+
+
 def write_commit(package: Path) -> None:
     """Write the commit into a built package, where it is known."""
-    known = os.environ.get("CAESURA_COMMIT") or commit()
-    if known:
+    if known := built_commit():
         written = package / COMMIT_FILE
         written.unlink(missing_ok=True)  # it may be a hard link to a file of the sources
         written.write_text(f"{known}\n")

@@ -75,6 +75,21 @@ def test_the_changelog_begins_with_this_version() -> None:
     assert newest[0] == distribution.__version__
 
 
+def test_a_commit_that_is_named_counts_only_where_git_knows_none(
+    build: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CAESURA_COMMIT", "0123456789ab+changes")
+    monkeypatch.setattr(build, "commit", lambda: "ba9876543210")
+    assert build.built_commit() == "ba9876543210"
+    monkeypatch.setattr(build, "commit", lambda: None)
+    assert build.built_commit() == "0123456789ab+changes"
+    monkeypatch.setenv("CAESURA_COMMIT", "main")
+    with pytest.raises(SystemExit, match="CAESURA_COMMIT is 'main', and must be like"):
+        build.built_commit()
+    monkeypatch.setenv("CAESURA_COMMIT", "")
+    assert build.built_commit() is None
+
+
 def git(where: Path, *arguments: str) -> str:
     identity = ["-c", "user.name=A", "-c", "user.email=a@example.com"]
     command = ["git", "-C", str(where), *identity, *arguments]
