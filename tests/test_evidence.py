@@ -13,12 +13,6 @@ from benchmarks.evidence.walk import Figure, figures, figures_in
 
 KEPT = Kept.read()
 
-UNFINISHED = {
-    "README.md",
-    "docs/grafana/README.md",
-}
-"""Pages that are still being cut: their prose is not walked yet."""
-
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_blocks_are_what_the_results_give(page: Path) -> None:
@@ -35,8 +29,6 @@ def test_every_result_answers_a_question_and_is_shown_on_its_page() -> None:
 
 @pytest.mark.parametrize("page", walk.pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_prose_has_no_measured_figure(page: Path) -> None:
-    if page.relative_to(ROOT).as_posix() in UNFINISHED:
-        pytest.skip("this page is still being cut")
     assert [str(figure) for figure in figures(page)] == []
 
 
