@@ -22,6 +22,8 @@ EVIDENCE = re.compile(r"<!-- evidence: (?!end )\S+ -->.*?<!-- evidence: end -->"
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 QUOTED = re.compile(r"`([^`]+)`")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
 def tables(page: Path) -> Iterator[tuple[str, list[str]]]:
@@ -91,6 +93,29 @@ def test_the_pages_that_are_read_stay_short() -> None:
     texts = [EVIDENCE.sub("", page.read_text()) for page in read]
     assert len(read) > 30
     assert sum(len(text.split()) for text in texts) <= MAX_WORDS
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and the site make them."""
+    found: dict[str, int] = {}
+    for heading in HEADING.findall(FENCED.sub("", page.read_text())):
+        shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
+        name = re.sub(r"[^\w\- ]", "", shown).replace(" ", "-")
+        found[name] = found.get(name, 0) + 1
+    return found.keys() | {
+        f"{name}-{number}" for name, times in found.items() for number in range(1, times)
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_to_headings(page: Path) -> None:
+    named = [link.partition("#")[::2] for link in LINK.findall(page.read_text()) if "#" in link]
+    wrong = []
+    for target, anchor in named:
+        file = page.parent / target if target else page
+        if "://" not in target and file.suffix == ".md" and anchor not in anchors(file):
+            wrong.append(f"{target}#{anchor}")
+    assert wrong == []
 
 
 def pages_of(nav: Any) -> Iterator[str]:

@@ -273,6 +273,8 @@ def operation(each: Asking, schemas: dict[str, Any]) -> dict[str, Any]:
 def operation_id(each: Asking) -> str:
     """Return a name of a method and a path."""
     words = re.findall(r"[a-z0-9_]+", plain(each.path).lower())
+    if each.path.endswith("/"):
+        words.append("index")
     return "_".join([each.method.lower(), *words])
 
 
