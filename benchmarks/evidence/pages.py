@@ -19,6 +19,7 @@ from benchmarks.evidence.tables import Table
 BLOCK = re.compile(r"<!-- evidence: (?!end )(\S+) -->\n.*?<!-- evidence: end -->", re.DOTALL)
 BEGIN = re.compile(r"<!-- evidence: (?!end )")
 INDEX = "index"
+CHART = "--chart"
 STUDY = ROOT / "docs" / "study"
 STALE = "stale.json"
 NAMES = {"benchmarks": "the benchmark", "tests": "what it takes from the tests"}
@@ -77,11 +78,11 @@ def written(page: Path, text: str, kept: Kept) -> str:
 
 
 def _block(page: Path, name: str, kept: Kept) -> str:
-    body = _index(page, kept) if name == INDEX else _body(name, kept)
+    body = _index(page, kept) if name == INDEX else _body(page, name, kept)
     return f"<!-- evidence: {name} -->\n\n{body}\n\n<!-- evidence: end -->"
 
 
-def _body(name: str, kept: Kept) -> str:
+def _body(page: Path, name: str, kept: Kept) -> str:
     of, _, key = name.partition("/")
     (question,) = by_name([of]).values()
     result = kept.results.get(of)
@@ -91,8 +92,17 @@ def _body(name: str, kept: Kept) -> str:
     if not tables:
         known = ", ".join(f"{of}/{table.key}" for table in result.tables if table.key)
         raise LookupError(f"{of} has no table {key!r}; there are {known or 'none with a key'}")
-    parts = [question.about, *(table.markdown() for table in tables)]
+    parts = [question.about, *(table.markdown() for table in tables), *_chart(page, question)]
     return "\n\n".join([*parts, origin(question, result, kept.stale.get(of, ()))])
+
+
+def _chart(page: Path, question: Question) -> list[str]:
+    """Return the picture that the command draws beside its tables, if it does."""
+    words = question.command.split()
+    if CHART not in words:
+        return []
+    path = ROOT / words[words.index(CHART) + 1]
+    return [f"![{question.asks}]({os.path.relpath(path, page.parent)})"] if path.exists() else []
 
 
 def origin(question: Question, result: Result, stale: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table as Drawn
 
 from benchmarks.evidence import __main__ as program
-from benchmarks.evidence import depends, results
+from benchmarks.evidence import depends, pages, results
 from benchmarks.evidence.pages import Kept, origin, since, written
 from benchmarks.evidence.questions import QUESTIONS, Question, by_name
 from benchmarks.evidence.results import Result, read
@@ -284,6 +284,20 @@ def test_a_block_can_show_one_table() -> None:
     assert "Another" not in text and "| ours | 1.5 ±0.1 |" in text
     with pytest.raises(LookupError, match=f"there are {NAME}/small, {NAME}/other"):
         written(PAGE, block(f"{NAME}/none"), Kept({NAME: result()}))
+
+
+def test_a_picture_stands_in_the_block_of_the_result_that_it_was_drawn_from(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    page, picture = tmp_path / "docs" / "study" / "page.md", tmp_path / "docs" / "images"
+    kept = Kept({NAME: result()})
+    assert "](" not in written(page, block(NAME), kept)
+    picture.mkdir(parents=True)
+    (picture / "policies-rates.png").touch()
+    asks = QUESTIONS[0].asks
+    assert f"\n\n![{asks}](../images/policies-rates.png)\n\n" in written(page, block(NAME), kept)
+    assert "](" not in written(page, block(NAME), Kept({}))
 
 
 def test_a_block_without_a_result_says_how_it_is_made() -> None:
