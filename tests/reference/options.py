@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from caesura.runtime.cli.app import COMMANDS, command
+import typer
+
+from caesura.runtime.cli.app import COMMANDS, app, command
 from tests.reference.markdown import code, page, table
 
 ABOUT = (
@@ -15,7 +17,8 @@ ABOUT = (
 
 def options_page() -> str:
     """Return the page."""
-    return page("Options", ABOUT, *(part for name in COMMANDS for part in told(name)))
+    own = section("caesura", typer.main.get_command(app), "##")
+    return page("Options", ABOUT, *own, *(part for name in COMMANDS for part in told(name)))
 
 
 def told(name: str) -> Iterator[str]:

@@ -177,8 +177,9 @@ def _asked(routes: list[Any]) -> Iterator[Asking]:
             yield Asking("WebSocket", route.path, role, "Answer responses over a socket.", True)
             continue
         assert isinstance(route, Route), route
-        streams = isinstance(route.endpoint, Streamed)
-        handler = route.endpoint.handler if streams else route.endpoint
+        endpoint = route.endpoint
+        streams = isinstance(endpoint, Streamed)
+        handler = endpoint.handler if isinstance(endpoint, Streamed) else endpoint
         for method in sorted((route.methods or set()) - {"HEAD"}):
             own = SAYS.get(route.path) or SAYS.get(f"{method} {route.path}")
             said = own or first_line(handler)

@@ -1,7 +1,7 @@
 """The settings of the scheduler, and `caesura.toml`, from the types that read them."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from types import NoneType, UnionType
@@ -63,10 +63,11 @@ WORDS = {str: "text", int: "whole number", float: "number", bool: "yes or no", P
 def settings_page() -> str:
     """Return the page of the scheduler's settings."""
     hints = get_type_hints(Settings)
-    rows = []
-    for each in fields(Settings):
-        value = each.default if each.default is not MISSING else each.default_factory()  # type: ignore[misc]
-        rows.append([code(each.name), type_of(hints[each.name]), value_of(value)])
+    defaults = Settings()
+    rows = [
+        [code(each.name), type_of(hints[each.name]), value_of(getattr(defaults, each.name))]
+        for each in fields(Settings)
+    ]
     return page(
         "Settings of the scheduler",
         SCHEDULER,
