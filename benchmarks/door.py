@@ -54,10 +54,14 @@ IN_PROCESS = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THRE
 
 @contextmanager
 def server(command: list[str], port: int, environment: Mapping[str, str]) -> Iterator[str]:
-    """Start a server, and stop it at the end; yield its address."""
+    """Start a server by Python's arguments behind `-m`, whose `{port}` is the port.
+
+    The server is stopped at the end. Yields its address; raises `RuntimeError` without one.
+    """
+    arguments = [part.replace("{port}", str(port)) for part in command]
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", *command, "--port", str(port)],
+            [sys.executable, "-m", *arguments],
             stdout=log,
             stderr=log,
             env=environment,
@@ -76,7 +80,7 @@ def server(command: list[str], port: int, environment: Mapping[str, str]) -> Ite
 
 def vllm_command() -> list[str]:
     """Return the command of vLLM's own server."""
-    names = ("--model", BUNDLED_MODEL, "--served-model-name", NAME)
+    names = ("--model", BUNDLED_MODEL, "--served-model-name", NAME, "--port", "{port}")
     logs = ("--disable-uvicorn-access-log", "--uvicorn-log-level", "error")
     options = (*names, *CALLS, *ENGINE, *MEMORY, *SCHEDULER, *logs)
     return ["vllm.entrypoints.openai.api_server", *options]
@@ -84,9 +88,9 @@ def vllm_command() -> list[str]:
 
 def caesura_command(folder: Path) -> list[str]:
     """Return the command of Caesura's server, with everything on that it has by default."""
-    ours = ("serve", "--served-model-name", NAME, "--trace", str(folder / "traces.sqlite"))
-    kept = ("--responses", str(folder / "responses.sqlite"), "--no-calibrate")
-    return ["caesura", *ours, *kept]
+    ours = ("serve", "--port", "{port}", "--served-model-name", NAME, "--no-calibrate")
+    traces, responses = str(folder / "traces.sqlite"), str(folder / "responses.sqlite")
+    return ["caesura", *ours, "--trace", traces, "--responses", responses]
 
 
 def free_port() -> int:

@@ -54,7 +54,8 @@ def running(checkout: Path, folder: Path) -> Iterator[Running]:
     """Serve with the code of a checkout; keep its files in a folder."""
     folder.mkdir()
     kept = ("--trace", str(folder / "traces.sqlite"), "--responses", str(folder / "kept.sqlite"))
-    command = ["caesura", "serve", "--served-model-name", MODEL, "--no-calibrate", *kept]
+    ours = ("serve", "--port", "{port}", "--served-model-name", MODEL, "--no-calibrate")
+    command = ["caesura", *ours, *kept]
     environment = {
         **os.environ,
         "PYTHONPATH": str(checkout / "src"),

@@ -27,6 +27,14 @@ class Scale:
     token_scale: float
     pause_scale: float
     window_seconds: float
+    agents: int
+    """Coding agents at once. Their words and pauses are an agent's; a word is 1 to 4 tokens."""
+    agent_turns: int
+    agent_words: int
+    agent_result_words: int
+    agent_pause_seconds: float
+    agent_context: int
+    agent_host_gib: float
     first_token_prompt: int
     pairs: int
 
@@ -48,6 +56,13 @@ DEVICE = Scale(
     token_scale=1.0,
     pause_scale=0.35,
     window_seconds=40.0,
+    agents=16,
+    agent_turns=10,
+    agent_words=2500,
+    agent_result_words=300,
+    agent_pause_seconds=1.0,
+    agent_context=20_480,
+    agent_host_gib=32,
     first_token_prompt=1024,
     pairs=20,
 )
@@ -69,6 +84,13 @@ SMALL = Scale(
     token_scale=0.1,
     pause_scale=0.05,
     window_seconds=4.0,
+    agents=3,
+    agent_turns=4,
+    agent_words=300,
+    agent_result_words=40,
+    agent_pause_seconds=0.1,
+    agent_context=2048,
+    agent_host_gib=1,
     first_token_prompt=64,
     pairs=2,
 )

@@ -19,5 +19,6 @@ CHECKS = {
     "copies": Check("Copies beside compute", 4),
     "long_sessions": Check("Sessions beyond 8,192 tokens", 4),
     "sleeping": Check("Sleep and wake", 2),
+    "follow_ups": Check("Coding agents' follow-ups, against vLLM's server", 5),
     "load": Check("Handling under load, against stock vLLM", 9),
 }
