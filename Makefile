@@ -151,7 +151,7 @@ evidence: dev ## Make the figures of README and docs that are missing or stale, 
 
 # Needs no network: any Python that has vLLM with its GPU build, and this folder.
 GPU_PYTHON ?= python3
-gpu-check: ## On a machine with a GPU: check all that CPUs can't tell (30 minutes, no network)
+gpu-check: ## On a machine with a GPU: check all that CPUs can't tell (25 minutes, no network)
 	@env -u OMP_NUM_THREADS PYTHONPATH=src:. $(GPU_PYTHON) -m benchmarks.gpu_check
 
 model: dev ## Train the bundled model again, and measure it

@@ -117,6 +117,8 @@ def origin(question: Question, result: Result, stale: Sequence[str]) -> str:
     if question.kind == "timed":
         kind = "bfloat16" if machine["bfloat16"] else "float32"
         parts[-1] += f" ({kind}), of which other programs used {result.others:.0%}"
+    if "gpu" in machine:
+        parts[-1] = str(machine["gpu"])
     parts.append(f"vLLM {result.versions.get('vllm', 'none')}")
     if stale:
         parts.append(f"**{since(stale)}**")

@@ -11,7 +11,7 @@ from typing import Literal
 
 from benchmarks.evidence.depends import ROOT, digests, files_of
 
-Kind = Literal["counted", "simulated", "timed"]
+Kind = Literal["counted", "simulated", "timed", "gpu"]
 
 POLICY = ("benchmarks", "intercept", "scheduler")
 SIMULATED = (*POLICY, "simulator")
@@ -27,12 +27,13 @@ BUNDLED = "src/caesura/models/caesura-tiny/*"
 class Question:
     """A question, and how its result is made.
 
-    `counted`: exact whatever the machine; `simulated`: on a virtual clock, exact too; `timed`: only
-    worth something on a machine that does nothing else. `{runs}` in the command is a folder for
-    what it keeps of single runs, so that it goes on where it stopped. `minutes` is a guess for two
-    cores. `rooms` are the folders whose files count where the command imports them; `beside` are
-    modules that it imports by name; `data` are further files, as globs. `about` says what the
-    figures are, in a sentence or two above the tables. `page` shows them, in `docs/study`.
+    `counted`: exact whatever the machine; `simulated`: on a virtual clock, exact too; `timed`:
+    only worth something on a machine that does nothing else; `gpu`: timed on a GPU. `{runs}` in
+    the command is a folder for what it keeps of single runs, so that it goes on where it stopped.
+    `minutes` is a guess for two cores. `rooms` are the folders whose files count where the command
+    imports them; `beside` are modules that it imports by name; `data` are further files, as globs.
+    `about` says what the figures are, in a sentence or two above the tables. `page` shows them, in
+    `docs/study`.
     """
 
     name: str
@@ -453,6 +454,17 @@ QUESTIONS: tuple[Question, ...] = (
         "timed",
         "Processor time of a step, median of 300 steps, beside eight requests that decode. Bytes"
         " are what the process grew by for each session.",
+    ),
+    # -- On a GPU --------------------------------------------------------------------------------
+    Question(
+        "gpu-check",
+        "What holds on a GPU, and what does it cost there?",
+        "python -m benchmarks.gpu_check",
+        25,
+        "gpu",
+        "Models of random parameters: one of the shape of an 8B Llama where times count.",
+        rooms=SERVED,
+        beside=(SCHEDULER, "caesura.runtime.cli.serve"),
     ),
 )
 

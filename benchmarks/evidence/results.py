@@ -31,8 +31,8 @@ class Result:
     """What `evidence/NAME.json` holds.
 
     `commit` ends with `+` if files were changed beside it. `machine` has the processor's model, its
-    cores, GiB of memory, and whether it computes in bfloat16. `others` is the share of all cores'
-    time that other programs used meanwhile. `files` are digests by room.
+    cores, GiB of memory, whether it computes in bfloat16, and its GPU where that counts. `others`
+    is the share of all cores' time that other programs used meanwhile. `files` are digests by room.
     """
 
     name: str
@@ -92,6 +92,14 @@ def machine() -> dict[str, Any]:
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "bfloat16": has_bfloat16(),
     }
+
+
+def gpu() -> str:
+    """Return the name of the first GPU, or nothing where there is none."""
+    # Slow to import, and few questions ask.
+    import torch
+
+    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else ""
 
 
 def versions() -> dict[str, str]:

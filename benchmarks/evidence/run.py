@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from benchmarks.evidence.depends import ROOT
-from benchmarks.evidence.results import FOLDER, Result, commit, machine, now, versions
+from benchmarks.evidence.results import FOLDER, Result, commit, gpu, machine, now, versions
 from benchmarks.evidence.tables import told
 from benchmarks.machine import Load
 
@@ -72,6 +72,9 @@ class Maker:
         return left
 
     def _fits(self, question: "Question", seconds: float) -> bool:
+        if question.kind == "gpu" and not gpu():
+            self._console.print(f"{question.name} needs a GPU, and there is none")
+            return False
         resumes = question.kind == "simulated" or "{runs}" in question.command
         fits = seconds > (0 if resumes else 60 * question.minutes)
         if not fits:
@@ -109,7 +112,7 @@ class Maker:
             began=spent.began,
             seconds=round(spent.seconds, 1),
             others=round(spent.others / spent.seconds, 3) if spent.seconds else 0.0,
-            machine=machine(),
+            machine=machine() | ({"gpu": gpu()} if question.kind == "gpu" else {}),
             versions=versions(),
             files=spent.files,
             tables=tuple(told(tables)),

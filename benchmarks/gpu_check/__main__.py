@@ -1,8 +1,9 @@
 """Check Caesura on a GPU: exactness, copies beside compute, sleep, load against stock vLLM.
 
-One report is written (Markdown and JSON), which fits into docs/study/evidence.md. Nothing is
-fetched: the models have random weights and are made here. On a machine without a GPU the same
-checks run in small, which tests their code and measures nothing.
+One report is written (Markdown and JSON). `python -m benchmarks.evidence --only gpu-check` runs
+them too, and keeps the tables for docs/study/evidence.md. Nothing is fetched: the models have
+random weights and are made here. On a machine without a GPU the same checks run in small, which
+tests their code, measures nothing, and keeps no tables.
 """
 
 import argparse
@@ -15,9 +16,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.evidence.tables import add_option, tell
 from benchmarks.gpu_check.checks import CHECKS
 from benchmarks.gpu_check.finding import Finding
-from benchmarks.gpu_check.report import markdown
+from benchmarks.gpu_check.report import markdown, tables
 from benchmarks.gpu_check.runner import Runner
 from benchmarks.gpu_check.sizes import DEVICE, SCALES, SMALL
 
@@ -37,8 +39,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--out", type=Path, default=Path(".cache/gpu-check"), help="folder of report and logs")
-    add("--minutes", type=float, default=30, help="the time for all checks")
+    add("--minutes", type=float, default=25, help="the time for all checks")
     add("--only", nargs="+", choices=CHECKS, metavar="CHECK", help=f"of {', '.join(CHECKS)}")
+    add_option(parser)
     add("--scale", choices=SCALES, help="default: device with a GPU, else small")
     args = parser.parse_args(arguments)
     if args.minutes <= 0:
@@ -81,6 +84,10 @@ def main(arguments: Sequence[str]) -> int:
             Runner(args.out, scale.name, args.minutes * 60).run(chosen, told)
         except KeyboardInterrupt:
             console.print("interrupted: the report holds what was checked so far")
+        else:
+            if scale.on_device:
+                titles = {name: check.title for name, check in CHECKS.items()}
+                tell(args.tables, tables(findings, titles))
     print(args.out / "report.md")
     return int(any(found.status == "failed" for found in findings.values()))
 

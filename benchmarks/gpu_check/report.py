@@ -1,36 +1,26 @@
-"""The report of all checks, as Markdown that fits into docs/study/evidence.md."""
+"""The report of all checks, as tables and as Markdown."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from benchmarks.gpu_check.finding import Finding, Rows
+from benchmarks.evidence.tables import Table
+from benchmarks.gpu_check.finding import Finding
+
+
+def tables(findings: Mapping[str, Finding], titles: Mapping[str, str]) -> list[Table]:
+    """Return a table of all checks, then each check's own."""
+    rows = [
+        (titles[name], found.status, f"{found.seconds:.0f}", found.summary)
+        for name, found in findings.items()
+    ]
+    checks = Table.of(("check", "result", "seconds", "what was found"), rows)
+    return [checks] + [
+        Table.of(one.columns, one.rows, f"{titles[name]}: {one.title}")
+        for name, found in findings.items()
+        for one in found.tables
+    ]
 
 
 def markdown(findings: Mapping[str, Finding], titles: Mapping[str, str]) -> str:
-    """Return the report: a table of all checks, then each with its own tables."""
-    lines = ["## On a GPU", ""]
-    lines += _table(
-        ["check", "result", "seconds", "what was found"],
-        [
-            [titles[name], found.status, f"{found.seconds:.0f}", found.summary]
-            for name, found in findings.items()
-        ],
-    )
-    for name, found in findings.items():
-        if not found.tables:
-            continue
-        lines += ["", f"### {titles[name]}"]
-        for table in found.tables:
-            lines += ["", table.title, "", *_of(table)]
-    return "\n".join(lines) + "\n"
-
-
-def _of(table: Rows) -> list[str]:
-    return _table(table.columns, table.rows)
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [_line(columns), _line(["---"] * len(columns)), *map(_line, rows)]
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
+    """Return the report as a page."""
+    parts = ["## On a GPU", *(table.markdown() for table in tables(findings, titles))]
+    return "\n\n".join(parts) + "\n"
