@@ -31,7 +31,7 @@ def tables(runs: Sequence[dict[str, Any]], window: float, rate: float) -> list[T
     found = figures_of(runs, window)
     short = list(_summary(found))
     seconds = ("load", "system", "rounds", *COLUMNS.values(), "recomputed", "busy", "others", "cut")
-    made = []
+    made: list[Table] = []
     if short:
         columns = ("load", "latency, stock [s]", "default", "recomputed, stock", "default", "ratio")
         made.append(Table.of(columns, short, "Mean latency, stock vLLM and the default", "summary"))
@@ -43,7 +43,7 @@ def tables(runs: Sequence[dict[str, Any]], window: float, rate: float) -> list[T
     p99, of_system = knees(runs)
     if of_system:
         title = f"Up to which load the p99 per token is at most {FACTOR:g} times an idle engine's"
-        rows = []
+        rows: list[tuple[str, ...]] = []
         for system, knee in of_system.items():
             reached = "-" if knee.holds is None else f"{knee.holds * rate:.2f}"
             rows.append((system, _load(knee.holds), _load(knee.fails), reached))
