@@ -16,7 +16,8 @@ from caesura.runtime.engine import Engine
 from caesura.runtime.errors import CaesuraError, UsageError
 from caesura.runtime.run.limits import configured_limits
 from caesura.runtime.sdk.agent import Agent
-from caesura.runtime.sdk.configured import ConfiguredAgents
+from caesura.runtime.sdk.configured import ConfiguredAgents, python_agents
+from caesura.runtime.sdk.engines import ENGINES
 from caesura.runtime.sdk.session import Session
 from caesura.runtime.tracing.recorded import recorded
 from caesura.tools.config.caesura_toml import Config
@@ -58,10 +59,14 @@ async def opened(
     """Start an engine and tools; yield who answers."""
     read, traces = Config.load(asked.source.config), Traces.into(trace, title)
     traces.check()
+    names = asked.names(read)
+    if asked.agent is not None:
+        python_agents(read, asked.agent)  # a mistake in them is told before the engine starts
     async with (
-        read.toolset(asked.names(read)) as toolset,
+        read.toolset(names) as toolset,
         engine_on(asked.source.engine()) as engine,
         recorded(engine, traces, read, command, "sdk") as recorder,
+        ENGINES.lent(engine),
     ):
         Terminal(console).answers_for(people_of(toolset.services))
         if asked.agent is not None:

@@ -30,6 +30,7 @@ from caesura.runtime.launch import (
     layout_of_model,
     prepare_environment,
 )
+from caesura.runtime.sdk.configured import python_agents
 from caesura.scheduler.calibration import Calibration, CalibrationError
 from caesura.scheduler.model_facts import GroupFacts, LayoutFacts, ModelFacts
 from caesura.scheduler.paths import calibration_directory
@@ -363,6 +364,7 @@ def _configuration() -> str:
         toolset = config.toolset()
         for name in config.functions:
             toolset.make(name)
+        python_agents(config)
     except SetupError as error:
         raise Complaint(str(error), "correct it; `caesura tools list` shows what is on") from None
     if config.path is None:

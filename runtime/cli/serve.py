@@ -24,7 +24,8 @@ from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import configured_limits
-from caesura.runtime.sdk.configured import ConfiguredAgents
+from caesura.runtime.sdk.configured import ConfiguredAgents, python_agents
+from caesura.runtime.sdk.engines import ENGINES
 from caesura.runtime.server import serve
 from caesura.runtime.server.about import loading_app
 from caesura.runtime.server.app import ServerParts
@@ -142,6 +143,7 @@ async def serve_model(options: ServeOptions) -> None:
     _say(model_line(options.source.model))
     keys = options.door.checked_keys()
     config = Config.load(options.source.config)
+    python_agents(config)  # a mistake in them is told before the engine starts
     server = server_options(options, config, keys)
     readiness = Readiness(time.monotonic, Phase.LOADING)
     async with (
@@ -151,6 +153,7 @@ async def serve_model(options: ServeOptions) -> None:
         _engine(options, weights_of(keys)) as engine,
         engine.backend.server() as vllm,
         queue_bound(engine, options.door.max_queue_seconds) as queue,
+        ENGINES.lent(engine),
     ):
         readiness.engine_started()
         if not options.paused.no_calibrate:

@@ -58,7 +58,8 @@ def trust_here() -> None:
         trust(config.path, config.digest)
     names = ", ".join(config.servers) or "none"
     functions = ", ".join(config.functions) or "none"
+    agents = ", ".join(name for name, each in config.agents.items() if each.agent) or "none"
     typer.echo(
         f"{config.path} is allowed until it changes; its MCP servers: {names}; its functions:"
-        f" {functions}"
+        f" {functions}; its agents of Python: {agents}"
     )

@@ -24,7 +24,7 @@ from caesura.runtime.sdk.handoffs import Role, handoff_tool, with_tools
 from caesura.runtime.sdk.hooks import Hooks, Prompt, checked
 from caesura.runtime.sdk.instructions import AnyInstructions, Instructions, check_deps
 from caesura.runtime.sdk.models import Model, models_of, ready
-from caesura.runtime.sdk.settings import About, Answer, SessionSettings
+from caesura.runtime.sdk.settings import About, AgentParts, Answer, SessionSettings
 from caesura.runtime.tracing.setup import tracing_of
 from caesura.scheduler.messages import Message, Sampling
 from caesura.tools import Registry, Tool
@@ -200,16 +200,12 @@ class Agent(AsyncClosing, Generic[T, D]):
         # A late import: it reads configurations, by pydantic, which takes long.
         from caesura.runtime.sdk.agent_tools import AgentTools, listed
 
-        _check("sampling", sampling, Sampling, "sampling=Sampling(temperature=0.2)")
-        _check("name", name, str | None, 'name="helper"')
-        _check("on_question", on_question, Callable | None, "on_question=ask, a function")
-        _check("on_approval", on_approval, Callable | None, "on_approval=decide, a function")
-        _check("limits", limits, Limits | None, "limits=Limits(max_turns=3)")
+        _check_kinds(sampling, name, on_question, on_approval, limits)
         form = _form_of(output, output_retries, sampling)
         self._models = models_of(engine, model, api_key)
         self._fallback: FallbackEngine | None = None
         spans = tracing_of(tracing, recorder)
-        own = [each.as_tool() if isinstance(each, Agent) else each for each in listed(tools)]
+        own = tuple(each.as_tool() if isinstance(each, Agent) else each for each in listed(tools))
         shared = tools if isinstance(tools, Registry) else None
         self._tools = AgentTools(None if tools is None else own, config, shared)
         people = self._tools.asked(on_question or _tell_question, on_approval or _tell_approval)
@@ -230,6 +226,10 @@ class Agent(AsyncClosing, Generic[T, D]):
         self.name = name
         self._closed = False
         self._output = output
+        self._given = own, limits
+        more: dict[str, object] = {"config": config, "tracing": tracing, "recorder": recorder}
+        more |= {"on_question": on_question, "on_approval": on_approval}
+        self._ties = [name for name, each in more.items() if each is not None]
         self._handoffs = handoffs if callable(handoffs) else tuple(listed(handoffs))
         if not callable(handoffs):
             self._transfers()
@@ -489,6 +489,37 @@ def _form_of(output: Any, retries: int, sampling: Sampling) -> "OutputForm[Any] 
     from caesura.runtime.sdk.output import OutputForm  # only typed answers need it
 
     return OutputForm(output, retries)
+
+
+def parts_of(agent: Agent[Any, Any]) -> AgentParts:
+    """Return what an agent was made from."""
+    settings, (tools, limits) = agent._settings, agent._given
+    ties = {*agent._ties}
+    ties |= {"model"} if agent._models != (None,) else set()
+    ties |= {"handoffs"} if agent._handoffs else set()
+    ties |= {"hooks"} if settings.hooks else set()
+    return AgentParts(
+        instructions=agent._instructions,
+        tools=tools,
+        output=agent._output,
+        output_retries=settings.tries - 1,
+        form=settings.output,
+        sampling=settings.sampling,
+        limits=limits,
+        wanted_deps=agent._wanted_deps(),
+        ties=frozenset(ties),
+    )
+
+
+def _check_kinds(
+    sampling: object, name: object, on_question: object, on_approval: object, limits: object
+) -> None:
+    """Raise `UsageError` for an argument of another type."""
+    _check("sampling", sampling, Sampling, "sampling=Sampling(temperature=0.2)")
+    _check("name", name, str | None, 'name="helper"')
+    _check("on_question", on_question, Callable | None, "on_question=ask, a function")
+    _check("on_approval", on_approval, Callable | None, "on_approval=decide, a function")
+    _check("limits", limits, Limits | None, "limits=Limits(max_turns=3)")
 
 
 def _check(name: str, given: object, kind: Any, example: str) -> None:

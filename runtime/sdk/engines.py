@@ -6,14 +6,14 @@ An engine starts at its first use.
 import asyncio
 import os
 import weakref
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import EngineFailed
-from caesura.runtime.sdk.across import EngineAcross
+from caesura.runtime.sdk.across import EngineAcross, on_any_loop
 from caesura.runtime.sdk.background import BACKGROUND, BackgroundLoop
 from caesura.scheduler.errors import refuse_forked
 
@@ -40,7 +40,17 @@ class SharedEngines:
         self._background = background
         self._entries: dict[str | None, _Entry] = {}
         self._process = os.getpid()
+        self._lent: Engine | None = None
         background.at_exit(self._close_all)
+
+    @asynccontextmanager
+    async def lent(self, engine: Engine) -> AsyncIterator[None]:
+        """Let agents that name no model use this engine, which the caller closes."""
+        before, self._lent = self._lent, engine
+        try:
+            yield
+        finally:
+            self._lent = before
 
     async def hold(self, model: str | None, holder: Holder) -> Engine:
         """Return the model's engine, and start it if necessary. Holding it twice counts once.
@@ -48,6 +58,8 @@ class SharedEngines:
         Any event loop may use it. Raises `UsageError` if this process was forked from one with an
         engine. Raises `EngineFailed`.
         """
+        if model is None and self._lent is not None:
+            return on_any_loop(self._lent)
         if self._entries:
             refuse_forked(self._process)
         self._process = os.getpid()

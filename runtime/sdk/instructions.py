@@ -34,14 +34,19 @@ class Instructions:
             raise UsageError(
                 f"instructions are a text or a function that returns one, got {given!r}"
             )
-        self._given = given
+        self.given = given
         self._more = more
         self._takes = [] if given is None or isinstance(given, str) else _taken(given)
 
     @property
     def text(self) -> str | None:
         """The text that was given, or None if there is none or a function makes it."""
-        return self._given if isinstance(self._given, str) else None
+        return self.given if isinstance(self.given, str) else None
+
+    @property
+    def fixed(self) -> str | None:
+        """What every session is told; None for nothing, and where a function makes it."""
+        return None if callable(self.given) else self._with_more(self.given)
 
     @property
     def contexts(self) -> tuple[Any, ...]:
@@ -53,15 +58,18 @@ class Instructions:
 
         Raises what the function raises, and `UsageError` if it returns no text.
         """
-        text: Any = self._given
+        text: Any = self.given
         if callable(text):
             text = text(context) if self._takes else text()
             if inspect.isawaitable(text):
                 text = await text
             if not isinstance(text, str):
                 raise UsageError(
-                    f"the instructions of {_name(self._given)} must be a text, got {text!r}"
+                    f"the instructions of {_name(self.given)} must be a text, got {text!r}"
                 )
+        return self._with_more(text)
+
+    def _with_more(self, text: str | None) -> str | None:
         parts = [each for each in (text, self._more) if each is not None]
         return "\n\n".join(filter(None, parts)) if parts else None
 

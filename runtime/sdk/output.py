@@ -88,6 +88,11 @@ class OutputForm(Generic[T]):
         schema: dict[str, Any] = self._type.json_schema(schema_generator=SchemaGenerator)
         return cast(dict[str, Any], compact(schema))
 
+    @property
+    def is_function(self) -> bool:
+        """Whether answers are the arguments of a function."""
+        return self._function is not None
+
     async def read(self, text: str) -> T:
         """Return the output that an answer's text holds. Raises `Unfit`."""
         if self._function is None:

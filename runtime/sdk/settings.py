@@ -15,6 +15,7 @@ from caesura.scheduler.messages import Message, Sampling
 from caesura.tools.dispatcher import ToolCall, ToolResult
 
 if TYPE_CHECKING:
+    from caesura.runtime.sdk.agent_tools import OwnTool
     from caesura.runtime.sdk.output import OutputForm
     from caesura.runtime.tracing.tracing import Tracing
     from caesura.tools.people import People
@@ -69,6 +70,27 @@ class SessionSettings:
     hooks: tuple[Hooks[Any], ...]
     roles: Roles = field(default_factory=dict)
     """The agents that a conversation may be passed to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentParts:
+    """What an agent was made from, for another place where it answers."""
+
+    instructions: Instructions
+    tools: tuple["OwnTool", ...]
+    """As they were given; agents among them are tools."""
+    output: Any
+    output_retries: int
+    form: "OutputForm[Any] | None"
+    """The form of its answers, unless they are texts."""
+    sampling: Sampling
+    """With the form, if there is one."""
+    limits: Limits | None
+    """None: it has those of a configuration."""
+    wanted_deps: Sequence[tuple[str, Any]]
+    """Who wants dependencies, and the annotation that names their type."""
+    ties: frozenset[str]
+    """The names of further arguments that were given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

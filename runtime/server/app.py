@@ -169,11 +169,11 @@ class Application:
             self._state.journal.on_left_behind = self._go_on
             found = await self._state.journal.start()
             await self._responses.resume(found)
-            self._chats.resume(found)
+            await self._chats.resume(found)
 
     def _go_on(self, found: Sequence[Recorded]) -> None:
         self._responses.go_on(found)
-        self._chats.resume(found)
+        self._responses.runs.in_background(self._chats.resume(found))
 
     async def leave(self) -> None:
         """End the streams of watchers, and keep the questions of requests for the next process."""

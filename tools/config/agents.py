@@ -52,9 +52,14 @@ class SamplingSettings(_Section):
     repetition_penalty: float | None = Field(default=None, gt=0, le=2)
 
 
+_OF_PYTHON = frozenset(("instructions", "instructions_file", "limits", "sampling"))
+"""What an `Agent` of Python brings itself."""
+
+
 class AgentSettings(_Section):
     """`[agents.NAME]`: an agent, which clients name as their model."""
 
+    agent: str | None = Field(None, description="an `Agent` of Python, as module:attribute")
     description: str = Field("", description="what it is for; other agents choose by it")
     instructions: str | None = Field(None, description="what the model is told first")
     instructions_file: Path | None = Field(None, description="a text file with them")
@@ -88,6 +93,11 @@ def read_agents(
             )
         if name in known:
             raise SetupError(f"{where}: a tool is named {name!r} too: rename one of them")
+        if agent.agent is not None and (own := agent.model_fields_set & _OF_PYTHON):
+            raise SetupError(
+                f"{where}: the agent {agent.agent!r} has its own {', '.join(sorted(own))}: set them"
+                " in Python, and leave them out here"
+            )
         for each in agent.tools:
             if each not in known and each not in agents:
                 raise SetupError(f"{where}: tools: {unknown_key(each, [*known, *agents])}")
@@ -135,7 +145,7 @@ def _read(name: str, given: Any, path: Path) -> AgentSettings:
 
 def _check_tool(where: str, name: str, agent: AgentSettings) -> None:
     """Raise `SetupError` for an agent that cannot be another one's tool."""
-    if not agent.about:
+    if not agent.about and agent.agent is None:
         raise SetupError(
             f"{where}: tools: the agent {name!r} has nothing that tells what it is for: give"
             f" [agents.{name}] a description"

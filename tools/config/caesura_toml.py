@@ -181,7 +181,8 @@ class Config(_Section):
     def reaches_out(self) -> bool:
         """Whether it starts programs, imports Python modules, or reads other files or variables."""
         assert self.path is not None
-        files = any(each.instructions_file is not None for each in self.agents.values())
+        agents = self.agents.values()
+        files = any(each.instructions_file or each.agent for each in agents)
         named = bool(self.servers or self.functions or files)
         named = named or any(map(self._leaves_its_folder, self.tools.values()))
         return named or "${" in self.path.read_text(errors="replace")

@@ -53,7 +53,7 @@ def function_tool(name: str, settings: FunctionSettings, folder: Path | None) ->
     except (TypeError, ValueError) as error:
         hint = ""
         if hasattr(found, "as_tool"):
-            hint = f"; for an agent, write [agents.{name}]"
+            hint = f"; for an agent, write [agents.{name}] agent = {settings.function!r}"
         raise SetupError(
             f"[tools.{name}]: {settings.function!r} cannot become a tool: {error}{hint}"
         ) from error

@@ -15,7 +15,7 @@ from caesura.runtime.run.context import Plan
 from caesura.runtime.run.fold import digest
 from caesura.runtime.run.limits import Limits, bounded
 from caesura.runtime.run.served_agent import Agents, ServedAgent
-from caesura.runtime.server.http.errors import ApiError
+from caesura.runtime.server.http.errors import ApiError, invalid
 from caesura.scheduler.messages import Message, Sampling, ToolSpec
 from caesura.tools.registry import Registry
 
@@ -65,7 +65,15 @@ class AgentRequest:
         return sorted(specs, key=lambda spec: spec["function"]["name"] not in self.own)
 
     def plan(self, plan: Plan) -> Plan:
-        """Return the plan of the request `asked`, with all that the agent adds to it."""
+        """Return the plan of the request `asked`, with all that the agent adds to it.
+
+        Raises `ApiError` for a request of another form than that of the agent's typed answers.
+        """
+        if self.agent.check is not None and plan.sampling.text is not None:
+            raise invalid(
+                f"The agent {self.agent.name!r} answers in a form of its own: leave"
+                " response_format, text.format or output_config.format out."
+            )
         messages = (*self.head, *plan.messages)
         sampling = filled(plan.sampling, self.agent.sampling)
         spec = replace(plan.spec, tools=self.specs(plan.spec.tools), sampling=sampling)

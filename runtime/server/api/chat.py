@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.types import Send
 
 from caesura.runtime.run.context import Plan
+from caesura.runtime.run.served_agent import instructed
 from caesura.runtime.server.api.chat_answer import (
     Answer,
     Chunks,
@@ -106,9 +107,10 @@ class ChatCompletions:
 async def _planned(state: State, request: Request) -> tuple[ChatRequest, Plan]:
     """Parse and check a body; raise `ApiError` if it is invalid."""
     asked = await parsed_once(request, parse)
+    agents = await instructed(state.agents, asked.model)
 
     def planned(body: bytes) -> Plan:
-        return make_plan(asked, state.engine, state.tools, state.limits, state.agents)
+        return make_plan(asked, state.engine, state.tools, state.limits, agents)
 
     return asked, await parsed(planned, await request.body())
 

@@ -15,6 +15,7 @@ from contextlib import aclosing
 from caesura.runtime.journal.journaled_run import JournaledRun
 from caesura.runtime.journal.record import Recorded
 from caesura.runtime.run.context import Plan
+from caesura.runtime.run.served_agent import instructed
 from caesura.runtime.server.api.chat_answer import Answer, Numbered, answer_of
 from caesura.runtime.server.api.chat_request import ChatRequest, make_plan, parse
 from caesura.runtime.server.api.decoding import open_session, stream_pieces, with_sender
@@ -164,7 +165,7 @@ class KeptChats:
         journaled = JournaledRun(writer, journal, self._state.people)
         return self._start(KeptChat(answer, digest, journaled), plan, journaled, sender, began)
 
-    def resume(self, records: Sequence[Recorded]) -> None:
+    async def resume(self, records: Sequence[Recorded]) -> None:
         """Go on with the runs of completions among those that an ended process has left."""
         for record in records:
             if record.about.get("api") != API or self._state.journal is None:
@@ -173,11 +174,12 @@ class KeptChats:
             try:
                 body = str(record.about["body"]).encode()
                 asked = parse(body)
-                plan = make_plan(asked, state.engine, state.tools, state.limits, state.agents)
+                agents = await instructed(state.agents, asked.model)
+                plan = make_plan(asked, state.engine, state.tools, state.limits, agents)
                 sender = Sender.from_wire(record.about["sender"])
                 created = int(record.about["created"])
                 answer = _answer(plan, asked, record.run_id, created)
-            except (ApiError, LookupError, TypeError, ValueError) as error:
+            except Exception as error:  # whatever it holds, the server starts and others go on
                 LOG.warning("the completion %s does not go on: %s", record.run_id, str(error)[:200])
                 journal.finish()
                 continue

@@ -6,7 +6,7 @@ The choices of a request are decoded side by side: `n` sessions over one prompt.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 from caesura.intercept.calls.events import TurnEnded
 from caesura.runtime.engine import EngineSession
 from caesura.runtime.errors import CaesuraError, LimitReached, UsageError
-from caesura.runtime.events import RunEvent, ToolReturned, Usage
+from caesura.runtime.events import RunEnded, RunEvent, ToolReturned, Usage
 from caesura.runtime.journal.journaled_run import JournaledRun
 from caesura.runtime.run.context import Plan, RunContext
 from caesura.runtime.run.limits import Budget
@@ -157,8 +157,23 @@ async def begun_run(
     )
     async with context.dispatcher() as dispatcher:
         state.runs.add(dispatcher, journaled=journaled is not None)
-        async with aclosing(traced(session, messages, dispatcher, context)) as events:
+        told = traced(session, messages, dispatcher, context)
+        agent = None if plan.agent is None else state.agents.get(plan.agent)
+        if agent is not None and agent.check is not None:
+            told = _checked(told, agent.check)
+        async with aclosing(told) as events:
             yield events
+
+
+async def _checked(
+    events: AsyncGenerator[RunEvent, None], check: Callable[[str], Awaitable[None]]
+) -> AsyncGenerator[RunEvent, None]:
+    """Yield a run's events; raise `InvalidOutput` instead of the end of one that does not fit."""
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, RunEnded) and event.reason == "stop":
+                await check(event.text)
+            yield event
 
 
 @asynccontextmanager

@@ -25,6 +25,7 @@ from caesura.intercept.calls.events import (
 from caesura.runtime.events import ToolReturned
 from caesura.runtime.run.context import Plan
 from caesura.runtime.run.fold import RunFold
+from caesura.runtime.run.served_agent import Agents, instructed
 from caesura.runtime.server.api.chat_request import ChatRequest, make_plan
 from caesura.runtime.server.api.compaction import Summary, continued, heads_of, summarised
 from caesura.runtime.server.api.context_management import Compact, Managed, Manager
@@ -407,13 +408,14 @@ class Messages:
 
         Messages stand where the chat template gets them, where vLLM's server moves or refuses some.
         """
-        state = self._state
+        state, body = self._state, await request.body()
+        asked, chat = await parsed(parse_count, body)
+        agents = await instructed(state.agents, chat.model)
 
-        def planned(body: bytes) -> tuple[MessagesRequest, Plan]:
-            asked, chat = parse_count(body)
-            return asked, self._plan_of(asked, chat, self._own)
+        def planned(body: bytes) -> Plan:
+            return self._plan_of(asked, chat, self._own, agents)
 
-        asked, plan = await parsed(planned, await request.body())
+        plan = await parsed(planned, body)
         plan = replace(plan, messages=await self._inlined(plan))
         managed = await self._managed(asked, plan)
         tokens = await state.engine.count_prompt(managed.plan.spec, managed.plan.messages)
@@ -470,14 +472,16 @@ class Messages:
                 async for event in events:
                     yield event
 
-    def _plan_of(self, asked: MessagesRequest, chat: ChatRequest, own: Collection[str]) -> Plan:
+    def _plan_of(
+        self, asked: MessagesRequest, chat: ChatRequest, own: Collection[str], agents: Agents
+    ) -> Plan:
         """Return the plan of a request; `own` are the tools of Anthropic's that run here."""
         state, hosted = self._state, asked.hosted(own)
         names = list(dict.fromkeys([*chat.server_tools, *hosted]))
         chat = chat.model_copy(update={"server_tools": names})
         deferred = [spec for name, spec in asked.specs.items() if name in asked.deferred]
         tools = with_declared(state.tools, hosted, deferred)
-        plan = make_plan(chat, state.engine, tools, state.limits, state.agents)
+        plan = make_plan(chat, state.engine, tools, state.limits, agents)
         spec = replace(plan.spec, deferred=deferred)
         return replace(plan, spec=spec, client_tools=plan.client_tools | asked.deferred)
 
@@ -487,9 +491,10 @@ class Messages:
         """Parse and check a body; raise `ApiError` if it is invalid."""
         asked, chat = await parsed_once(request, parse)
         say_once(asked.left_out(own))
+        agents = await instructed(self._state.agents, chat.model)
 
         def planned(body: bytes) -> Plan:
-            return self._plan_of(asked, chat, own)
+            return self._plan_of(asked, chat, own, agents)
 
         return asked, await parsed(planned, await request.body())
 

@@ -17,6 +17,7 @@ from caesura.runtime.errors import (
     CaesuraError,
     ContextOverflow,
     EngineFailed,
+    InvalidOutput,
     LimitReached,
     RequestAborted,
     RequestFailed,
@@ -173,10 +174,8 @@ def from_exception(error: Exception) -> ApiError:
             return ApiError(400, str(error), "messages", code=OVERFLOW, overflow=counts)
         case ContextOverflow():
             return invalid(str(error), "messages", OVERFLOW)
-        case LimitReached():
-            # Clients retry a 408, a 429 and every 5xx on their own. A retried run would reach the
-            # same limit again, after running the same tools.
-            return ApiError(422, str(error), type="limit_reached", code=error.limit)
+        case LimitReached() | InvalidOutput():
+            return _from_run(error)
         case MediaRefused():
             return invalid(str(error), error.param)
         case UsageError():
@@ -189,6 +188,17 @@ def from_exception(error: Exception) -> ApiError:
             log.error("request failed: %s", error)
     log.error("unexpected error", exc_info=error)
     return ApiError(500, "The server had an internal error; see its log for the details.")
+
+
+def _from_run(error: LimitReached | InvalidOutput) -> ApiError:
+    """Translate the end of a run without an answer.
+
+    Clients retry a 408, a 429 and every 5xx on their own. A retried run would run the same tools
+    again.
+    """
+    if isinstance(error, LimitReached):
+        return ApiError(422, str(error), type="limit_reached", code=error.limit)
+    return ApiError(422, str(error), type="invalid_output", code="invalid_output")
 
 
 def _from_usage(error: UsageError) -> ApiError:

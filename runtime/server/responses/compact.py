@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from caesura.runtime.run.served_agent import instructed
 from caesura.runtime.server.api.agents import AgentRequest
 from caesura.runtime.server.api.chat_request import adapter_of
 from caesura.runtime.server.api.hosted import run_here
@@ -37,7 +38,8 @@ async def counted_tokens(
 ) -> int:
     """Return the number of tokens of the prompt of a request; raise `ApiError`."""
     adapter_of(asked.model or state.engine.model, state.engine, state.agents)
-    agent, tools = AgentRequest.of(asked.model, state.agents), state.tools
+    agents = await instructed(state.agents, asked.model)
+    agent, tools = AgentRequest.of(asked.model, agents), state.tools
     if agent is not None:
         asked, tools = agent.asked(asked), agent.among(tools)
     reach = responses.reach(sender)

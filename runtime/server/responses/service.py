@@ -10,6 +10,7 @@ from dataclasses import replace
 from caesura.runtime.journal.journaled_run import JournaledRun
 from caesura.runtime.journal.record import Recorded
 from caesura.runtime.run.context import Plan
+from caesura.runtime.run.served_agent import instructed
 from caesura.runtime.server.api.agents import AgentRequest
 from caesura.runtime.server.api.chat_request import adapter_of
 from caesura.runtime.server.api.compaction import is_summary
@@ -146,7 +147,8 @@ class Responses:
     ) -> ResponsePlan:
         state = self._state
         tools, limits = state.tools, state.limits
-        agent = AgentRequest.of(request.model, state.agents)
+        agents = await instructed(state.agents, request.model)
+        agent = AgentRequest.of(request.model, agents)
         if agent is not None:
             request, tools = agent.asked(request), agent.among(tools)
             limits = agent.limits(state.engine)

@@ -326,6 +326,60 @@ def test_wrong_uses_of_an_agent_are_told_before_the_engine_starts(
     assert said in " ".join(output.split())
 
 
+SELLER = """
+from caesura import Agent, tool
+from pydantic import BaseModel
+
+
+class Offer(BaseModel):
+    euros: int
+
+
+def price(item: str) -> int:
+    return {"lamp": 24}[item]
+
+
+below = Agent(name="below", instructions="Help.")
+seller = Agent(tools=[price, below], output=Offer, instructions=lambda: "Sell lamps.")
+hooked = Agent(on_approval=lambda item: True)
+"""
+
+
+def test_ask_and_chat_take_an_agent_of_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caught = catch(monkeypatch)
+    (tmp_path / "shop_of_one_seller.py").write_text(SELLER)
+    file = tmp_path / "caesura.toml"
+    file.write_text('[agents.seller]\nagent = "shop_of_one_seller:seller"\n')
+    engine = ScriptedEngine(
+        [
+            call("below", task="Help."),
+            say("Gladly."),
+            call("price", item="lamp"),
+            say('{"euros": "much"}'),
+            say('{"euros": 24}'),
+        ]
+    )
+    use_engine(monkeypatch, engine)
+    chat = ("chat", "--config", str(file), "--agent", "seller")
+    code, _ = invoke(*chat, given="A lamp?\n")
+    shown = caught.getvalue()
+    assert code == 0, shown
+    assert "seller on scripted, tools: price, below." in shown
+    assert '{"euros": 24}' in shown
+    seller, below = engine.sessions
+    assert seller.turns[0][0]["content"].startswith("Sell lamps.")
+    assert "Your answer does not fit" in str(seller.turns[-1])
+    assert below.spec.origin.parent == seller.spec.origin.session
+    use_engine(monkeypatch, AssertionError("the engine was started"))
+    file.write_text('[agents.seller]\nagent = "shop_of_one_seller:hooked"\n')
+    for told in (chat, ("serve", "--config", str(file))):
+        code, output = invoke(*told)
+        assert code == 2
+        assert "cannot be served: it has on_approval: people approve" in " ".join(output.split())
+
+
 def test_doctor_imports_the_functions_of_the_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,4 +391,7 @@ def test_doctor_imports_the_functions_of_the_configuration(
     assert doctor._configuration().startswith("no caesura.toml here")
     Path("caesura.toml").write_text('[tools.price]\nfunction = "no_shop:price"\n')
     with pytest.raises(Complaint, match="there is no module 'no_shop'"):
+        doctor._configuration()
+    Path("caesura.toml").write_text('[agents.a]\nagent = "no_shop:a"\n')
+    with pytest.raises(Complaint, match=r"\[agents.a\]: there is no module 'no_shop'"):
         doctor._configuration()

@@ -77,6 +77,10 @@ def test_all_of_it(tmp_path: Any) -> None:
             "the agents a -> b -> c -> a call each other in a circle",
         ),
         ("[agents.a]\ndescription = 'a'\ntools = ['a']", "the agents a -> a call each other"),
+        (
+            "[agents.a]\nagent = 'shop:a'\nlimits = {max_turns = 2}\ninstructions = 'x'",
+            "[agents.a]: the agent 'shop:a' has its own instructions, limits: set them in Python",
+        ),
     ],
 )
 def test_mistakes_name_the_agent_and_what_to_do(tmp_path: Any, text: Any, said: Any) -> None:
@@ -98,6 +102,9 @@ def test_a_file_that_came_along_reads_no_other_until_it_is_trusted(
     (tmp_path / "notes").write_text("secret")
     (tmp_path / "caesura.toml").write_text("[agents.a]\ninstructions_file = 'notes'\n")
     with pytest.raises(SetupError, match=r"reads files .* you have not allowed it"):
+        Config.load()
+    (tmp_path / "caesura.toml").write_text("[agents.a]\nagent = 'shop:a'\n")
+    with pytest.raises(SetupError, match=r"imports Python modules.* you have not allowed it"):
         Config.load()
     (tmp_path / "caesura.toml").write_text("[agents.a]\ninstructions = 'Help.'\n")
     assert Config.load().agents["a"].instructions == "Help."
