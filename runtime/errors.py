@@ -14,6 +14,7 @@ A failing tool raises none of these errors: its error is a result that goes to t
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from caesura.scheduler.errors import (
     CaesuraError,
@@ -23,6 +24,9 @@ from caesura.scheduler.errors import (
     RequestFailed,
     UsageError,
 )
+
+if TYPE_CHECKING:
+    from caesura.tools.run_view import Usage
 
 __all__ = [
     "CaesuraError",
@@ -38,11 +42,17 @@ __all__ = [
 
 
 class LimitReached(CaesuraError):
-    """A run reached one of its limits; `limit` is the field of `Limits`."""
+    """A run reached one of its limits; `limit` is the field of `Limits`.
 
-    def __init__(self, limit: str, message: str) -> None:
+    `total_usage` is what the run and its sub-agents had used, up to their last ended turns, and
+    `cost` what that costs by `Limits.prices`.
+    """
+
+    def __init__(self, limit: str, message: str, total_usage: "Usage", cost: float) -> None:
         super().__init__(message)
         self.limit = limit
+        self.total_usage = total_usage
+        self.cost = cost
 
 
 class InvalidOutput(CaesuraError):

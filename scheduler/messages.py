@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf, nextafter
 from typing import Any, Literal
 
 from caesura.intercept.pause_hints import PauseHint
@@ -64,6 +65,8 @@ class Sampling:
     tokens that do. `logit_bias` is added to the logits of tokens, by their ids. `bad_words` are
     texts that the model does not write. `logprobs` is the number of most likely tokens to report
     beside each token; None reports none. `text` and `calls` constrain what a turn may hold.
+
+    Raises `UsageError` for a value of another type or out of its range.
     """
 
     temperature: float | None = None
@@ -85,13 +88,16 @@ class Sampling:
     calls: CallRule | None = None
 
     def __post_init__(self) -> None:
-        """Check the types. Raises `UsageError`."""
+        """Check types and ranges. Raises `UsageError`."""
         for name in _REAL + _WHOLE:
             value = getattr(self, name)
             kind = int if name in _WHOLE else int | float
             if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
                 what = "a whole number" if kind is int else "a number"
                 raise UsageError(f"{name} must be {what} or None, got {value!r}")
+            least, most, told = _RANGES[name]
+            if value is not None and not least <= value <= most:
+                raise UsageError(f"{name} must be {told}, got {value!r}")
         for name in ("stop", "bad_words"):
             if isinstance(value := getattr(self, name), str):
                 raise UsageError(f"{name} must be a tuple of texts: write {name}=({value!r},)")
@@ -102,6 +108,21 @@ _REAL = (
     "min_p",
 )
 _WHOLE = ("top_k", "max_tokens", "seed", "min_tokens", "logprobs")
+_ABOVE_ZERO, _FINITE = nextafter(0.0, 1.0), nextafter(inf, 0.0)
+_RANGES: dict[str, tuple[float, float, str]] = {
+    "temperature": (0, 2, "from 0, which is greedy, to 2"),
+    "top_p": (_ABOVE_ZERO, 1, "above 0 and at most 1"),
+    "top_k": (-1, inf, "from 1, or 0 or -1 for all tokens"),
+    "min_p": (0, 1, "from 0 to 1"),
+    "presence_penalty": (-2, 2, "from -2 to 2"),
+    "frequency_penalty": (-2, 2, "from -2 to 2"),
+    "repetition_penalty": (_ABOVE_ZERO, _FINITE, "above 0, such as 1.1; 1 is no penalty"),
+    "max_tokens": (1, inf, "from 1, or None for no bound"),
+    "min_tokens": (0, inf, "from 0"),
+    "seed": (-(2**63), 2**63 - 1, "a whole number of 64 bits"),
+    "logprobs": (0, inf, "from 0, or None for none"),
+}
+"""The least and the greatest value of each setting, and how they are told."""
 
 
 @dataclass(frozen=True, slots=True)

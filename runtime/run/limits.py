@@ -151,7 +151,7 @@ class Budget:
         """
         turns, left = self._limits.max_turns, self.tokens_left
         if turns is not None and self._turns >= turns:
-            raise LimitReached("max_turns", f"the run needs more than max_turns={turns} turns")
+            raise self._reached("max_turns", f"the run needs more than max_turns={turns} turns")
         self._check("max_tokens", "max_requests", "max_cost")
         self._seconds_left()
         self._turns += 1
@@ -235,10 +235,10 @@ class Budget:
         for limit in limits:
             if self._own_is_used_up(limit):
                 bound = f"{limit}={getattr(self._limits, limit)}"
-                raise LimitReached(limit, f"the run needs more than {bound}{_WHAT[limit]}")
+                raise self._reached(limit, f"the run needs more than {bound}{_WHAT[limit]}")
             if self.is_used_up(limit):
                 told = f"the {limit} of the run it is part of"
-                raise LimitReached(limit, f"the run needs more than {told}")
+                raise self._reached(limit, f"the run needs more than {told}")
 
     async def wait(self, awaitable: Awaitable[T]) -> T:
         """Return the awaitable's result; cancel it and raise `LimitReached` when time runs out."""
@@ -261,4 +261,7 @@ class Budget:
 
     def _out_of_time(self) -> LimitReached:
         seconds = self._limits.max_seconds
-        return LimitReached("max_seconds", f"the run took longer than max_seconds={seconds:g}")
+        return self._reached("max_seconds", f"the run took longer than max_seconds={seconds:g}")
+
+    def _reached(self, limit: str, message: str) -> LimitReached:
+        return LimitReached(limit, message, self._usage, self._cost)

@@ -254,8 +254,8 @@ async def test_token_limits(open_session: Open) -> None:
 
 
 async def test_bad_sampling_is_the_users_mistake(open_session: Open) -> None:
-    session = open_session(SessionSpec(SPEC.tools, Sampling(temperature=-1)))
-    with pytest.raises(UsageError, match="temperature"):
+    session = open_session(SessionSpec(SPEC.tools, Sampling(min_tokens=9, max_tokens=3)))
+    with pytest.raises(UsageError, match="min_tokens"):
         await read(session, ask("Hello"))
 
 

@@ -51,6 +51,17 @@ async def test_an_answer_has_its_own_usage_and_the_total() -> None:
     assert ended.total_usage == answer.total_usage
 
 
+async def test_a_reached_limit_tells_what_was_used_until_then() -> None:
+    agent, _ = agents(Limits(max_requests=3, max_cost=100, prices=PRICES))
+    with pytest.raises(LimitReached) as raised:
+        await agent.run("Go.")
+    error = raised.value
+    assert error.limit == "max_requests"
+    assert (error.total_usage.turns, error.total_usage.calls) == (3, 4)
+    assert error.total_usage.completion_tokens > 0
+    assert error.cost > 0
+
+
 async def test_without_sub_agents_the_total_is_the_usage() -> None:
     answer = await Agent(ScriptedEngine([call("note", text="x"), say("a b")]), [note]).run("Go.")
     assert answer.total_usage == answer.usage
