@@ -36,6 +36,7 @@ CODES: Mapping[str, tuple[str, str]] = {
     "host_not_allowed": ("403", "Give the server's name with `--allowed-host`."),
     "idempotency_key_reused": ("422", "Take a new key for another body."),
     "invalid_api_key": ("401", "Send a key, as a bearer token or as `x-api-key`."),
+    "invalid_output": ("422", "Ask again, or otherwise: the answer did not fit the agent's type."),
     "item_not_found": ("404", "Name an item of this conversation."),
     "journal": ("503", "Ask again: the journal cannot be written now."),
     "method_not_allowed": ("405", "Use a method that the header `Allow` names."),
