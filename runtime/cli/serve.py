@@ -140,7 +140,6 @@ async def serve_model(options: ServeOptions) -> None:
     """
     began = time.monotonic()
     options.check()
-    _say(model_line(options.source.model))
     keys = options.door.checked_keys()
     config = Config.load(options.source.config)
     python_agents(config)  # a mistake in them is told before the engine starts
@@ -304,13 +303,6 @@ def tell_systemd(state: str) -> None:
 
 def _say(line: str) -> None:
     console.print(line, style="dim", highlight=False, soft_wrap=True)
-
-
-def model_line(model: str | None) -> str:
-    """Return a line that says which model is served, and how it was chosen."""
-    if model is None:
-        return "model: the bundled one, since none is named"
-    return escape(f"model: {model}")
 
 
 def kv_lines(machines: Sequence[Machine]) -> Iterator[str]:

@@ -75,7 +75,6 @@ def test_the_image_serves_is_ready_and_stops(
         server.wait()
     told = (tmp_path / "log").read_text()
     for stage in (
-        "model: the bundled one",
         "starting vLLM",
         "is loaded after",
         "KV cache: ",

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from caesura.runtime.cli.app import app
 from caesura.runtime.cli.errors import misplaced
 from caesura.runtime.cli.options import ModelOptions
-from caesura.runtime.cli.serve import kv_lines, model_line, tools_line
+from caesura.runtime.cli.serve import kv_lines, tools_line
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server.load.gate import Machine
 from caesura.tools import tool
@@ -38,9 +38,7 @@ def test_the_tools_that_a_client_may_name_are_told():
     assert tools_line(Registry()) == "no server tools"
 
 
-def test_the_model_and_the_kv_cache_are_told():
-    assert model_line(None) == "model: the bundled one, since none is named"
-    assert model_line("org/[m]") == "model: org/\\[m]"  # brackets are markup
+def test_the_kv_cache_is_told():
     one, other = Machine(16, 12_345, 256), Machine(32, 64, 8)
     assert list(kv_lines([one])) == [
         "KV cache: 12,345 tokens in blocks of 16, at most 256 running requests"
@@ -93,9 +91,8 @@ def test_each_stage_of_the_start_is_a_line_and_sigterm_ends_it_at_any_time(termi
     assert ran.returncode == 0, ran.stderr
     assert told == (b"" if terminated else b"READY=1")
     lines = ran.stderr.splitlines()
-    assert lines[0] == "model: org/model"
     if terminated:
-        assert lines[-1] == "stopped by SIGTERM before it listened"
+        assert lines == ["stopped by SIGTERM before it listened"]
         assert not ran.stdout
     else:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/v1\n", ran.stdout)
