@@ -139,7 +139,7 @@ class Maker:
 
     def _run(self, words: Sequence[str], end: float) -> int:
         """Return the exit code of a command, which is interrupted at the end of the time."""
-        with subprocess.Popen(words, cwd=ROOT) as process:
+        with subprocess.Popen(words, cwd=ROOT, preexec_fn=_hear_interrupts) as process:
             try:
                 return process.wait(max(0.0, min(end - self._clock(), 1e9)))
             except subprocess.TimeoutExpired:
@@ -151,6 +151,11 @@ class Maker:
                 raise
             _end(process)
             return -signal.SIGINT
+
+
+def _hear_interrupts() -> None:
+    """Undo what a shell does to programs in its background, which ignore interrupts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

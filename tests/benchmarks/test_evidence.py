@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from benchmarks.evidence import depends, pages, results
 from benchmarks.evidence.pages import Kept, origin, since, written
 from benchmarks.evidence.questions import QUESTIONS, Question, by_name
 from benchmarks.evidence.results import Result, read
-from benchmarks.evidence.run import Maker
+from benchmarks.evidence.run import END_SECONDS, Maker
 from benchmarks.evidence.tables import Table, tell, told
 
 SMALL = Table.of(("policy", "latency"), [("ours", "1.5 ±0.1"), ("`stock`", "–")], key="small")
@@ -155,8 +156,12 @@ while done < int(sys.argv[1]):
     done += 1
     state.write_text(str(done))
     if sys.argv[2] == "slow" and done == 1:
-        (tables.parent / "waits").touch()
-        time.sleep(600)
+        try:
+            (tables.parent / "waits").touch()
+            time.sleep(600)
+        except KeyboardInterrupt:
+            (tables.parent / "heard").touch()
+            raise
 row = ["runs", str(done)]
 tables.write_text(json.dumps([{"columns": ["what", "n"], "rows": [row], "title": "", "key": ""}]))
 """
@@ -201,29 +206,48 @@ def test_a_command_that_fails_keeps_no_result(tmp_path: Path) -> None:
     assert read(NAME, tmp_path / "kept") is None
 
 
-def test_what_was_interrupted_goes_on_and_its_time_adds_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    maker = Maker(Console(quiet=True), tmp_path / "kept", tmp_path / "cache")
+@pytest.fixture
+def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Let the time be used up once the script waits, and then wait for it to end."""
     waits = tmp_path / "cache" / NAME / "waits"
+    real = subprocess.Popen.wait
 
-    def until_it_waits(process: subprocess.Popen[bytes], seconds: float | None = None) -> int:
-        if seconds is None or seconds == 60.0:
+    def wait(process: subprocess.Popen[bytes], seconds: float | None = None) -> int:
+        if seconds in (None, END_SECONDS):
             return real(process)
         while not waits.exists() and process.poll() is None:
-            pass
-        raise subprocess.TimeoutExpired("script", seconds)
+            time.sleep(0.01)
+        raise subprocess.TimeoutExpired("script", seconds or 0.0)
 
-    real = subprocess.Popen.wait
-    monkeypatch.setattr(subprocess.Popen, "wait", until_it_waits)
+    monkeypatch.setattr(subprocess.Popen, "wait", wait)
+    return monkeypatch
+
+
+def test_what_was_interrupted_goes_on_and_its_time_adds_up(
+    tmp_path: Path, waiting: pytest.MonkeyPatch
+) -> None:
+    maker = Maker(Console(quiet=True), tmp_path / "kept", tmp_path / "cache")
     assert maker.make([question(tmp_path, "3 slow")], 600) == [NAME]
-    monkeypatch.undo()
+    waiting.undo()
     first = json.loads((tmp_path / "cache" / NAME / "spent.json").read_text())
     assert first["seconds"] > 0
     assert maker.make([question(tmp_path, "3 slow")], 600) == []
     found = read(NAME, tmp_path / "kept")
     assert found is not None and found.seconds >= round(first["seconds"], 1)
     assert found.began == first["began"]
+
+
+def test_a_command_hears_interrupts_in_the_background_too(
+    tmp_path: Path, waiting: pytest.MonkeyPatch
+) -> None:
+    """A shell has its background ignore them, and Python then does so too."""
+    maker = Maker(Console(quiet=True), tmp_path / "kept", tmp_path / "cache")
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert maker.make([question(tmp_path, "3 slow")], 600) == [NAME]
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (tmp_path / "cache" / NAME / "heard").exists()
 
 
 def test_a_timed_command_that_keeps_nothing_is_not_begun_too_late(tmp_path: Path) -> None:
@@ -257,7 +281,6 @@ def test_the_program_is_interrupted_by_a_signal_and_says_what_is_left(tmp_path: 
     )
     assert code.returncode == 2
     assert "no question is named nothing; there are policies, links" in code.stderr
-    assert signal.SIGINT
 
 
 # -- Pages ---------------------------------------------------------------------------------------
