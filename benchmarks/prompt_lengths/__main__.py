@@ -109,8 +109,8 @@ def run(cell: Cell, rows: Sequence[Row], progress: Any = None) -> dict[str, Any]
 
 def sets_table(loaded: dict[str, list[Row]], seed: int) -> Table:
     """Return what the sets hold, and what can be known without a model."""
-    columns = ("set", "an output", "rows", "mean", "parts", "L1 of the median")
-    columns += ("order by prompt's size", "between prompts")
+    columns = ["set", "an output", "rows", "mean", "parts", "L1 of the median"]
+    columns += ["order by prompt's size", "between prompts"]
     found = []
     for name, rows in loaded.items():
         parts = split(rows, seed)
@@ -135,8 +135,8 @@ def sets_table(loaded: dict[str, list[Row]], seed: int) -> Table:
 
 def scores_table(cells: dict[Cell, dict[str, Any]]) -> Table:
     """Return the scores of the report parts."""
-    columns = ("set", "model", "objective", "L1", "R2", "acc.", "F1", "within 5", "within 15")
-    columns += ("tau", "pairs", "in 50 %", "in 80 %")
+    columns = ["set", "model", "objective", "L1", "R2", "acc.", "F1", "within 5", "within 15"]
+    columns += ["tau", "pairs", "in 50 %", "in 80 %"]
     names = ("accuracy", "f1", "within_5", "within_15", "tau", "pairs", "covered_50", "covered_80")
     found = []
     for cell, scores in cells.items():
