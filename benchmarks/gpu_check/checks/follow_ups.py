@@ -197,7 +197,7 @@ async def _request(
         answer = await response.json()
     taken = time.perf_counter() - began
     said, usage = answer["choices"][0]["message"], answer["usage"]
-    calls = said.get("tool_calls") or ()
+    calls = said.get("tool_calls") or []
     if len(calls) != 1 or json.loads(calls[0]["function"]["arguments"])["command"] not in COMMANDS:
         raise RuntimeError(f"{url} was to make one of {len(CALLS)} calls, and answered {said}")
     call, told = calls[0], calls[0]["function"]
