@@ -91,7 +91,9 @@ def test_a_shell_completes_commands_and_their_options(words: str, offered: str) 
 
 def test_completion_is_installed_for_the_command_by_its_name(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "caesura", "--install-completion", "bash"]
-    subprocess.run(command, env={**os.environ, "HOME": str(tmp_path)}, check=True)
+    # Typer looks for a shell among the parents, and tests need not have one there.
+    named = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1", "HOME": str(tmp_path)}
+    subprocess.run(command, env={**os.environ, **named}, check=True)
     (script,) = (tmp_path / ".bash_completions").iterdir()
     assert "complete -o default -F _caesura_completion caesura" in script.read_text()
     assert str(script) in (tmp_path / ".bashrc").read_text()

@@ -262,7 +262,7 @@ async def test_a_run_may_have_the_name_of_one_that_ended_just_now(
     store, writer = recovering
     store.fails = False
     first = writer.begin("same", {"number": 1})
-    await until(lambda: store.count == 1)
+    await until(lambda: store.count == 1 and writer.trouble is None)
     first.finish()
     second = writer.begin("same", {"number": 2})
     await writer.record(second)
