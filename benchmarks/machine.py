@@ -13,6 +13,8 @@ import psutil
 
 BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 """Of x86 processors and of ARM's, as Linux names them."""
+END_SECONDS = 30.0
+"""What a child has to end before it is left out of what was ours."""
 BYTES = {"bfloat16": 2, "float32": 4}
 """Of a number, by vLLM's name of its type."""
 
@@ -49,7 +51,7 @@ def _cpuinfo() -> dict[str, str]:
 class Load:
     """How busy others keep the machine between `__enter__` and `__exit__`.
 
-    Children count as ours once they have ended and were waited for: end engines before this does.
+    Children count as ours once they were waited for, so this waits for those that are ending.
     """
 
     others: float = 0.0
@@ -61,6 +63,9 @@ class Load:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        # vLLM kills an engine that does not end at once, and does not wait for it.
+        for child in multiprocessing.active_children():
+            child.join(END_SECONDS)
         began, busy, ours = (now - then for now, then in zip(_times(), self._began, strict=True))
         cores = psutil.cpu_count() or 1
         self.others = max(0.0, busy - ours) / (cores * began) if began else 0.0

@@ -296,9 +296,9 @@ QUESTIONS: tuple[Question, ...] = (
         "handling-agents",
         "What does the default gain on recorded coding agents?",
         "python -m benchmarks.handling --workload replay --systems stock caesura"
-        " --loads 0.3 0.4 0.5 --rounds 3 --seed 1601 --rate 0.8 --blocks 440 --window 60"
+        " --loads 0.3 0.4 --rounds 3 --seed 1601 --rate 0.8 --blocks 440 --window 60"
         " --longest 110 --runs {runs}",
-        45,
+        30,
         "timed",
         f"{RANDOM_25M}; runs of real coding agents, token counts scaled by 1/48. Latency is in"
         " seconds, without the tools' time.",

@@ -11,8 +11,8 @@ It is estimated from a short measurement of the model, unless --rate gives it in
 it, as an earlier run printed it, to compare runs made at different times.
 
 Times on a shared machine mean little by themselves: the second table of each load gives ratios,
-pair by pair. "others" is the share of all cores that other programs used meanwhile; --beside N
-adds such programs. The model computes in float32 where the processor has no bfloat16.
+pair by pair. "others" is the share of all cores that other programs used meanwhile, without those
+that --beside N starts. The model computes in float32 where the processor has no bfloat16.
 
 Every run is kept in a file under --runs, and a kept run is not made again unless --again is given.
 So a table can be filled in pieces: --minutes N starts no run that would not end in time, Ctrl-C

@@ -48,6 +48,14 @@ def test_bfloat16_is_read_off_the_flags(
     assert machine.has_bfloat16() is has
 
 
+def test_a_child_that_is_ending_is_waited_for() -> None:
+    with machine.Load():
+        child = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(0,))
+        child.start()
+    with pytest.raises(ChildProcessError):  # it was reaped, so that its time counts
+        os.waitpid(child.pid or 0, os.WNOHANG)
+
+
 def test_programs_beside_are_gone_afterwards() -> None:
     with machine.beside(1):
         children = multiprocessing.active_children()

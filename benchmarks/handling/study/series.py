@@ -203,7 +203,7 @@ class Series:
         task = progress.add_task(title, total=len(plan.counted), left="")
         began = time.monotonic()
         load = Load()
-        with beside(self._args.beside), load, tempfile.TemporaryDirectory() as name:
+        with load, beside(self._args.beside), tempfile.TemporaryDirectory() as name:
             found = await run(
                 plan,
                 self._settings,
