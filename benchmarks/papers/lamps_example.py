@@ -196,11 +196,11 @@ def table() -> Table:
     return Table.of(columns, rows)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print the averages beside the paper's."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_option(parser)
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     found = table()
     print(found.markdown())
     tell(args.tables, [found])
