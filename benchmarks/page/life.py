@@ -121,6 +121,10 @@ class Life:
             "pause_seconds": took,
             "queue_seconds": 0.1,
             "cost": blocks * took,
+            "queue_cost": 0.0,
+            "work_cost": 0.0,
+            "wanted_seconds": took,
+            "wanted_requests": 0,
             "hindsight": hindsight,
             "regret": max(0.0, blocks * took - min(hindsight.discard or 0, blocks * took)),
         }

@@ -10,8 +10,11 @@ all R of these been kept, R more would be lacked, less those that are free, and 
 would hold P + R.
 
 A change costs O(1): running integrals of both shares are read at the begin and the end of a charge.
+A request that queues behind its pause may lack blocks itself. Nobody else wants its blocks for
+that, so a charge leaves out what its own request lacks.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 
@@ -39,7 +42,18 @@ NOBODY = Reading()
 class Charge:
     """The blocks of one pause, and what holding them has cost."""
 
-    __slots__ = ("_since", "begun", "blocks", "closed", "cost", "held", "returned", "with_result")
+    __slots__ = (
+        "_since",
+        "begun",
+        "blocks",
+        "closed",
+        "cost",
+        "held",
+        "own",
+        "paused_cost",
+        "returned",
+        "with_result",
+    )
 
     def __init__(self, blocks: int, begun: Reading) -> None:
         """Begin with `blocks` blocks."""
@@ -51,6 +65,10 @@ class Charge:
         """Blocks that it held when its result came."""
         self.cost = 0.0
         """Block-seconds of its held blocks that others wanted."""
+        self.paused_cost = 0.0
+        """The part of `cost` before its result came."""
+        self.own = NOBODY
+        """Weighted seconds that are due to its own request's lack, behind its result."""
 
     @property
     def given_up(self) -> int:
@@ -62,6 +80,17 @@ class Charge:
         self.cost += self.held * (reading.held - self._since.held)
         self._since = reading
 
+    def spare(self, reading: Reading, due: Reading) -> None:
+        """Settle, and take back the weighted seconds that are `due` to its own request's lack."""
+        self.settle(reading)
+        self.cost = max(self.paused_cost, self.cost - self.held * due.held)
+        self.own = Reading(*(so_far + more for so_far, more in zip(self.own, due, strict=True)))
+
+    @property
+    def queued_cost(self) -> float:
+        """The part of `cost` from its result until it ran."""
+        return 0.0 if self.returned is None else self.cost - self.paused_cost
+
     @property
     def wanted(self) -> Reading:
         """Weighted seconds of the pause, up to its result."""
@@ -69,9 +98,9 @@ class Charge:
 
     @property
     def queued(self) -> Reading:
-        """Weighted seconds from the result until it ran."""
+        """Weighted seconds from the result until it ran, without its own request's lack."""
         until = self.closed or self._since
-        return _between(self.returned or until, until)
+        return _between(self.own, _between(self.returned or until, until))
 
     @property
     def gave_up(self) -> bool:
@@ -80,7 +109,7 @@ class Charge:
 
 
 def _between(begin: Reading, end: Reading) -> Reading:
-    return Reading(*(until - since for since, until in zip(begin, end, strict=True)))
+    return Reading(*(max(0.0, until - since) for since, until in zip(begin, end, strict=True)))
 
 
 class Pressure:
@@ -94,6 +123,7 @@ class Pressure:
         self._free = 0
         self._held = 0
         self._given_up = 0
+        self._own: Mapping[Charge, float] = {}
         self._open: set[Charge] = set()
 
     def __len__(self) -> int:
@@ -104,19 +134,25 @@ class Pressure:
         passed = now - self._at
         if passed > 0:
             self._at = now
-            if self._rates is not NOBODY:
-                (held, kept, wanted), rates = self._reading, self._rates
-                self._reading = Reading(
-                    held + rates.held * passed,
-                    kept + rates.kept * passed,
-                    wanted + rates.wanted * passed,
-                )
+            if (rates := self._rates) is not NOBODY:
+                added = zip(self._reading, rates, strict=True)
+                self._reading = Reading(*(so_far + passed * rate for so_far, rate in added))
+                for charge, own in self._own.items():
+                    if charge in self._open:
+                        others = self._shares(max(0.0, self._lacked - own))
+                        due = (passed * (r - o) for r, o in zip(rates, others, strict=True))
+                        charge.spare(self._reading, Reading(*due))
         return self._reading
 
-    def lack(self, now: float, lacked: float, free: int) -> None:
-        """Waiting requests lack `lacked` blocks from now on, and `free` blocks are free."""
+    def lack(
+        self, now: float, lacked: float, free: int, own: Mapping[Charge, float] | None = None
+    ) -> None:
+        """Waiting requests lack `lacked` blocks from now on, and `free` blocks are free.
+
+        `own` is the part of `lacked` that the requests of these charges lack, whose results came.
+        """
         self.read(now)
-        self._lacked, self._free = lacked, free
+        self._lacked, self._free, self._own = lacked, free, own or {}
         self._weigh()
 
     def begin(self, now: float, blocks: int) -> Charge:
@@ -143,6 +179,8 @@ class Pressure:
         if charge.returned is None:
             self._given_up -= charge.given_up
             charge.returned, charge.with_result = self.read(now), charge.held
+            charge.settle(charge.returned)
+            charge.paused_cost = charge.cost
             self._weigh()
 
     def end(self, charge: Charge, now: float) -> None:
@@ -156,13 +194,15 @@ class Pressure:
             self._weigh()
 
     def _weigh(self) -> None:
-        free = 0 if self._lacked > 0 else self._free
-        lacked = self._lacked + self._given_up - free
+        self._rates = self._shares(self._lacked)
+
+    def _shares(self, lacking: float) -> Reading:
+        """Return the weights of a second in which waiting requests lack `lacking` blocks."""
+        lacked = lacking + self._given_up - (0 if lacking > 0 else self._free)
         if lacked <= 0:
-            self._rates = NOBODY
-            return
-        self._rates = Reading(
-            held=share(self._lacked, self._held),
+            return NOBODY
+        return Reading(
+            held=share(lacking, self._held),
             kept=share(lacked, self._held + self._given_up),
             wanted=1.0,
         )

@@ -158,18 +158,23 @@ class Came:
 class Account:
     """The `cost` of a pause in block-seconds, and the price of each alternative in `hindsight`.
 
-    `regret` is the cost beyond the cheapest alternative. `hindsight` and `regret` are None where
-    nobody wanted the memory, and nothing was loaded or recomputed: keeping the KV cost nothing.
+    `queued` is the part of `cost` between the result and the run, and `worked` that of loading and
+    recomputing; the rest is memory that was held until the result. `regret` is the cost beyond the
+    cheapest alternative. `hindsight` and `regret` are None where nobody wanted the memory, and
+    nothing was loaded or recomputed: keeping the KV cost nothing.
     """
 
     cost: float
     hindsight: Prices | None
     regret: float | None
+    queued: float = 0.0
+    worked: float = 0.0
 
 
 def account(view: PausedKVView, step: StepView, charge: Charge, came: Came) -> Account:
     """Return the account of a pause that began with these views."""
-    cost = charge.cost + _load_delay(came.loaded_tokens, step) + _recomputed(view, step, came)
+    work = _load_delay(came.loaded_tokens, step) + _recomputed(view, step, came)
+    cost = charge.cost + work
     worked = came.loaded_tokens > 0 or came.recomputed_tokens > 0
     if not worked and charge.wanted.wanted + charge.queued.wanted <= 0:
         return Account(cost, None, None)
@@ -179,7 +184,7 @@ def account(view: PausedKVView, step: StepView, charge: Charge, came: Came) -> A
         swap=_swap(view, step, charge, came),
     )
     best = min(alternatives.preserve, alternatives.discard, alternatives.swap)
-    return Account(cost, alternatives, max(0.0, cost - best))
+    return Account(cost, alternatives, max(0.0, cost - best), charge.queued_cost, work)
 
 
 def _recomputed(view: PausedKVView, step: StepView, came: Came) -> float:

@@ -259,11 +259,12 @@ def _pause(pause: Pause) -> Item:
 
 
 def _pause_regret(ended: PauseRecord) -> str:
-    if ended.wanted_seconds is None and ended.regret is not None:
+    if ended.queue_cost is None and ended.regret is not None:
         return "regret by an older measure, not shown"
     if ended.regret is None:
         return "nobody wanted its memory" if ended.wanted_seconds == 0 else "regret ? block-seconds"
-    return f"regret {_number(ended.regret)} block-seconds"
+    needless = ended.regret > 0 and not ended.wanted_seconds
+    return f"regret {_number(ended.regret)} block-seconds{' of needless work' if needless else ''}"
 
 
 def _reasons(pause: Pause) -> Iterator[str]:
@@ -276,11 +277,23 @@ def _reasons(pause: Pause) -> Iterator[str]:
         return
     if ended.hindsight is not None:
         yield f"with the true length {_prices(ended.hindsight)}, it cost {_number(ended.cost)}"
+    yield from _parts(ended)
     yield from _wanted(ended)
     yield from _decisions(ended)
     yield (
         f"{counted(ended.context_tokens, 'token')} of context: {ended.loaded_tokens} loaded,"
         f" {ended.recomputed_tokens} recomputed; queued {_number(ended.queue_seconds, 3)} s"
+    )
+
+
+def _parts(ended: PauseRecord) -> Iterator[str]:
+    if not ended.cost or ended.queue_cost is None:
+        return
+    work = ended.work_cost or 0.0
+    paused = max(0.0, ended.cost - ended.queue_cost - work)
+    yield (
+        f"{_number(paused)} of it while paused, {_number(ended.queue_cost)} while it queued,"
+        f" {_number(work)} by loading and recomputing"
     )
 
 
@@ -510,7 +523,7 @@ def _regret(pauses: Sequence[Pause]) -> str:
     or an older version recorded them by another measure.
     """
     ended = [each.ended for each in pauses if each.ended is not None]
-    known = [each.regret for each in ended if each.wanted_seconds is not None]
+    known = [each.regret for each in ended if each.queue_cost is not None]
     told = [regret for regret in known if regret is not None]
     if not told:
         return "-" if known else ""

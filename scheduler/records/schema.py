@@ -156,6 +156,21 @@ class PauseRecord(Record):
             "block-seconds",
         ),
     ] = None
+    queue_cost: Annotated[
+        float | None,
+        About(
+            "the part of `cost` for blocks that it held while it queued behind its result. A "
+            "record without it has a cost and a regret by an older measure",
+            "block-seconds",
+            read_by="page, runs",
+        ),
+    ] = None
+    work_cost: Annotated[
+        float | None,
+        About(
+            "the part of `cost` for loading and recomputing", "block-seconds", read_by="page, runs"
+        ),
+    ] = None
     hindsight: Annotated[
         PriceRecord | None,
         About("what each alternative would have cost; null if keeping cost nothing"),
@@ -171,16 +186,15 @@ class PauseRecord(Record):
     wanted_seconds: Annotated[
         float | None,
         About(
-            "time of the pause in which requests lacked blocks, or would have without those that "
-            "paused requests gave up. A record without it has a regret by an older measure, as if "
-            "all memory were always wanted",
+            "time of the pause and of its queue in which other requests lacked blocks, or would "
+            "have without those that paused requests gave up",
             "s",
             read_by="page, runs, export",
         ),
     ] = None
     wanted_requests: Annotated[
         int | None,
-        About("requests that lacked blocks during the pause", "requests", read_by="page, runs"),
+        About("other requests that lacked blocks meanwhile", "requests", read_by="page, runs"),
     ] = None
     wanted_by: Annotated[
         tuple[WantedRow, ...],

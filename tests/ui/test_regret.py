@@ -6,18 +6,22 @@ import pytest
 
 from tests.kit.browser import Open, Shown
 
+from . import burst
 from . import recordings as made
-from .reading import amount, cells
+from .reading import amount, cells, listed
 
 FREE = {
     "cost": 0.0,
+    "queue_cost": 0.0,
+    "work_cost": 0.0,
+    "recomputed_tokens": 0,
+    "loaded_tokens": 0,
     "hindsight": None,
     "regret": None,
     "wanted_seconds": 0.0,
     "wanted_requests": 0,
     "wanted_by": [],
 }
-WANTED = tuple(name for name in FREE if name.startswith("wanted"))
 
 
 def with_search(*, drop: tuple[str, ...] = (), **end: Any) -> list[dict[str, Any]]:
@@ -39,7 +43,7 @@ SEARCH = f"#/decision/{made.A}/{made.SEARCH['at']}"
 
 async def test_a_decision_names_who_wanted_the_memory(open_page: Open, exported: Any) -> None:
     shown = await opened(open_page, exported, made.entries(), SEARCH)
-    await shown.says("Others wanted its memory for 3.25 s of 4.00 s", within=".dc-verdict")
+    await shown.says("Others wanted its memory for 3.25 s of 4.40 s", within=".dc-verdict")
     await shown.page.click(".dc-verdict a")
     await shown.page.wait_for_url(f"**sel={made.D}*")
 
@@ -55,7 +59,7 @@ async def test_where_memory_was_free_keeping_cost_nothing(open_page: Open, expor
 
 
 async def test_an_earlier_version_is_not_believed(open_page: Open, exported: Any) -> None:
-    shown = await opened(open_page, exported, with_search(drop=WANTED), SEARCH)
+    shown = await opened(open_page, exported, with_search(drop=("queue_cost",)), SEARCH)
     await shown.says("An earlier version recorded it", within=".dc-verdict")
     await shown.view("#/decision")
     rows = {row[0]: row for row in await cells(shown.page, ".dc-all tbody tr")}
@@ -86,3 +90,30 @@ async def test_on_a_phone_the_search_stays_in_sight(open_page: Open, exported: A
     box = await shown.page.locator(".dc-list input[type=search]").bounding_box()
     assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 390
     assert await shown.page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+async def test_the_cost_of_a_pause_is_the_sum_of_its_parts(open_page: Open, exported: Any) -> None:
+    shown = await opened(open_page, exported, made.entries(), SEARCH)
+    await shown.page.wait_for_selector(".dc-parts")
+    parts = await listed(shown.page, ".dc-parts dl")
+    paused, queued, work, cost, least = (amount(text) for text in parts.values())
+    assert (queued, work, cost, least) == (4.5, 1.13, 19.4, 6.13)
+    assert paused == pytest.approx(cost - queued - work, abs=0.05)
+
+
+async def test_no_regret_stands_beside_nobody(open_page: Open, exported: Any) -> None:
+    """In a burst under pressure, many wanted memory while others queued behind their pauses."""
+    shown = await open_page(f"{exported(burst.burst())}#/decision")
+    await shown.page.wait_for_selector(".dc-all tbody tr")
+    rows = await cells(shown.page, ".dc-all tbody tr")
+    regretted = [row for row in rows if row[8] != "–" and amount(row[8]) > 0]
+    assert len(regretted) > 5
+    assert not [row for row in regretted if row[6] in ("nobody", "–")]
+    for index in range(5):
+        await shown.page.locator(".dc-all td:first-child a").nth(index).click()
+        await shown.page.wait_for_selector(".dc-verdict")
+        verdict = await shown.text(".dc-verdict")
+        assert "Regret" in verdict
+        assert "Memory was free" not in verdict or "needless" in verdict
+        await shown.page.go_back()
+        await shown.page.wait_for_selector(".dc-all")

@@ -4,7 +4,7 @@ import { Pause } from "../src/model/pause";
 import type { Entry, PauseEntry } from "../src/model/records";
 import { Trace } from "../src/model/trace";
 import { blockers, mainState } from "../src/views/request/blockers";
-import { cheapest, chosenOf, errorOf, estimateOf, impossible, lackedBlocks, leastFree } from "../src/views/decision/chosen";
+import { cheapest, chosenOf, errorOf, estimateOf, impossible } from "../src/views/decision/chosen";
 import { secondsByState } from "../src/views/request/lanetable";
 import { sorted } from "../src/views/decision/list";
 import { handlingOf, outcomeOf, whyOf } from "../src/views/decision/words";
@@ -55,20 +55,22 @@ describe("a choice", () => {
   });
 });
 
-describe("the device during a pause", () => {
-  it("had so many free blocks at least, and so many requests that lacked some", () => {
-    const trace = new Trace();
-    trace.add([
-      { kind: "steps", at: [0, 2, 4, 6, 8], free_blocks: [9, 8, 3, 5, 1] },
-      { kind: "wait", request: "b", since: 3, until: 5, lacked: { blocks: 2 } },
-      { kind: "wait", request: "c", since: 3, until: 5, lacked: { slots: 2 } },
-      { kind: "wait", request: "d", since: 7.5, until: 9, lacked: { blocks: 2 } },
-    ]);
-    const pause = pauseOf({ at: 2.5, pause_seconds: 4.5 });
-    expect(leastFree(trace, pause)).toBe(3);
-    expect(lackedBlocks(trace, pause)).toBe(1);
-    expect(leastFree(new Trace(), pause)).toBeNull();
-    expect(leastFree(trace, new Pause("a", 1))).toBeNull();
+describe("the cost of a pause", () => {
+  const known = { pause_seconds: 2, queue_seconds: 3, cost: 8.5, queue_cost: 7.4, work_cost: 0, regret: 8.4, hindsight: { swap: 0.1 } } as const;
+
+  it("has the queue's part apart, and lasts until the request ran", () => {
+    const pause = pauseOf({ ...known, wanted_seconds: 4, wanted_requests: 1, wanted_by: [["b", 4]] });
+    expect(pause.parts).toEqual({ paused: expect.closeTo(1.1), queued: 7.4, work: 0 });
+    expect([pause.wholeSeconds, pause.needless, pause.free]).toEqual([5, false, false]);
+  });
+
+  it("is needless where nobody wanted what was computed again", () => {
+    expect(pauseOf({ ...known, queue_cost: 0, work_cost: 8.5, wanted_seconds: 0 }).needless).toBe(true);
+  });
+
+  it("is not shown where an earlier version left the queue out", () => {
+    const pause = pauseOf({ ...known, queue_cost: undefined, wanted_seconds: 0 });
+    expect([pause.pricedOtherwise, pause.regret, pause.cost, pause.parts]).toEqual([true, null, null, null]);
   });
 });
 

@@ -189,7 +189,7 @@ function pause(world: World, id: string, at: number, tokens: number, call: numbe
   const ready = compute(world, id, free, "prefill", tokens + given, given / 9000 + 0.02);
   const cost = hindsight[handling] ?? 0;
   const least = Math.min(...Object.values(hindsight).filter((value) => value !== null));
-  const wanted = blocks % 3 ? 0.6 * seconds : 0;
+  const wanted = blocks % 3 ? 0.6 * seconds : 0; // of the pause; nobody lacks blocks while it queues
   const idle = !wanted && handling === "preserve";
   world.timed.push({ at: running, entry: {
     kind: "pause", request: id, session: id, arrival, given_tokens: given, decoded_tokens: 50, tool: tool.name, at, context_tokens: tokens,
@@ -197,6 +197,7 @@ function pause(world: World, id: string, at: number, tokens: number, call: numbe
     decisions: handling === "preserve" ? [] : [[released, handling, blocks - 1, next() < 0.5 ? "decided" : "running"]],
     pause_seconds: seconds, queue_seconds: running - back, loaded_tokens: swapped ? (blocks - 1) * BLOCK : 0,
     recomputed_tokens: dropped ? tokens - Math.floor(blocks / 4) * BLOCK : 0, cost: idle ? 0 : cost,
+    queue_cost: 0, work_cost: handling === "preserve" ? 0 : cost,
     hindsight: idle ? null : hindsight, regret: idle ? null : cost - least,
     wanted_seconds: wanted, wanted_requests: wanted ? 1 : 0, wanted_by: wanted ? [["r1", wanted]] : [],
   } });

@@ -6,7 +6,7 @@ import { span, traceOf } from "./world";
 
 const pause = (request: string, tool: string | null, at: number, more: Partial<PauseEntry>): Entry => ({
   kind: "pause", request, session: request, tool, at, outcome: "resumed", handling: "preserve", pause_seconds: 1,
-  predicted_seconds: 1, cost: 0, regret: 0, wanted_seconds: 1, ...more,
+  predicted_seconds: 1, cost: 0, queue_cost: 0, work_cost: 0, regret: 0, wanted_seconds: 1, ...more,
 });
 
 const TRACE = traceOf([

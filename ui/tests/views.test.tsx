@@ -31,7 +31,7 @@ const click = (element: Element | null | undefined): Promise<void> => act(() => 
 const MORE: Entry[] = [
   ...ENTRIES,
   { kind: "pause", request: "two", session: "two", tool: "add", at: 7, outcome: "resumed", handling: "preserve",
-    pause_seconds: 1, predicted_seconds: 1, cost: 3, regret: 0, wanted_seconds: 1 },
+    pause_seconds: 1, predicted_seconds: 1, cost: 3, queue_cost: 1, work_cost: 0, regret: 0, wanted_seconds: 1 },
 ];
 
 test("tools are sorted by what is clicked, and chosen in the address", async () => {
@@ -115,8 +115,8 @@ test("what was done late is not held against the same deed at once", async () =>
 /** The same recording, with another end of its pause. */
 const ending = (end: Partial<PauseEntry>): Entry[] =>
   ENTRIES.map((entry) => (entry.kind === "pause" ? { ...entry, ...end } as Entry : entry));
-const FREE = { decisions: [], handling: "preserve", cost: 0, hindsight: null, regret: null, wanted_seconds: 0, wanted_requests: 0, wanted_by: [] };
-const OLDER = { wanted_seconds: undefined, wanted_requests: undefined, wanted_by: undefined };
+const FREE = { decisions: [], handling: "preserve", cost: 0, queue_cost: 0, work_cost: 0, hindsight: null, regret: null, wanted_seconds: 0, wanted_requests: 0, wanted_by: [] };
+const OLDER = { queue_cost: undefined, work_cost: undefined };
 
 async function verdictOf(end: Partial<PauseEntry>): Promise<Element> {
   const [pause] = traceOf(ending(end)).pauses;
@@ -132,14 +132,14 @@ test("where memory was free there is no regret, and the page says so", async () 
 test("a regret names who wanted the memory, and for how long", async () => {
   const verdict = await verdictOf({});
   expect(verdict.querySelector(".bad")?.textContent).toBe("Regret 20 blk·s.");
-  expect(verdict.textContent).toContain("Others wanted its memory for 2.50 s of 5.00 s. 1 request waited for blocks meanwhile: two for 2.00 s.");
+  expect(verdict.textContent).toContain("Others wanted its memory for 2.50 s of 6.00 s. 1 request waited for blocks meanwhile: two for 2.00 s.");
   expect(verdict.querySelector("a")?.getAttribute("href")).toMatch(/timeline.*sel=two/);
 });
 
 test("what was given up for nobody is regretted, and so it is said", async () => {
   const verdict = await verdictOf({ ...FREE, handling: "discard", cost: 30, regret: 30, hindsight: { preserve: 0, discard: 30, swap: null } });
   expect(verdict.textContent).toContain("It cost 30 blk·s; keeping all of it would have cost 0 blk·s.");
-  expect(verdict.textContent).toContain("Memory was free throughout, so giving it up helped nobody.");
+  expect(verdict.textContent).toContain("Memory was free throughout, so giving it up was needless.");
 });
 
 test("a regret of an earlier version, which took all memory as wanted, is not shown", async () => {

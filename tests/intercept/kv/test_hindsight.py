@@ -53,6 +53,33 @@ def test_keeping_is_regretted_as_far_as_others_lacked_blocks() -> None:
     assert 0 < said.regret < said.cost
 
 
+def test_the_part_behind_the_result_counts_those_who_lacked_blocks_then() -> None:
+    """50 blocks, free for a minute, then lacked by others for 6 s in which the request queues."""
+    pressure = Pressure()
+    charge = pressure.begin(0.0, 50)
+    pressure.result(charge, 60.0)
+    pressure.lack(60.0, 20, 0)
+    pressure.end(charge, 66.0)
+    said = told(charge, Came(60.0, back=True))
+    assert said.cost == said.queued == pytest.approx(20 * 6) and said.worked == 0
+    assert (charge.wanted.wanted, charge.queued.wanted) == (0.0, 6.0)
+
+
+def test_what_its_own_request_lacks_costs_nobody_else_anything() -> None:
+    """It comes back for blocks that it gave up, and nobody else lacks any: no cost, no regret."""
+    pressure = Pressure()
+    charge = pressure.begin(0.0, 50)
+    pressure.change(charge, 0.0, 40)
+    pressure.lack(0.0, 0.0, 500)
+    pressure.result(charge, 60.0)
+    pressure.lack(60.0, 10, 0, {charge: 10})
+    pressure.lack(63.0, 30, 0, {charge: 10})
+    pressure.lack(64.0, 0, 500)
+    pressure.end(charge, 66.0)
+    assert charge.queued_cost == charge.cost == pytest.approx(20)
+    assert charge.queued.wanted == pytest.approx(1.0)
+
+
 def test_a_discard_that_others_used_is_not_regretted() -> None:
     """Memory was never lacked since it was given up: without that, others had lacked all of it."""
     came = Came(60.0, back=True, recomputed_tokens=VIEW.context_tokens)

@@ -67,6 +67,8 @@ ENDED = {
     "loaded_tokens": 0,
     "recomputed_tokens": 300,
     "cost": 3.5,
+    "queue_cost": 1.25,
+    "work_cost": 0.25,
     "hindsight": {"preserve": 4.0, "discard": 2.5, "swap": None},
     "regret": 1.0,
     "wanted_seconds": 1.5,
@@ -181,6 +183,7 @@ def test_a_run_is_shown_with_all_that_happened(file: Path, name: str) -> None:
         "held 15 blocks, 3.8 MiB",
         "priced at preserve 8.00, discard 2.50, swap impossible block-seconds",
         "with the true length preserve 4.00, discard 2.50, swap impossible, it cost 3.50",
+        "2.00 of it while paused, 1.25 while it queued, 0.25 by loading and recomputing",
         "its memory was wanted for 1.500 s, 2 waited: other-1-x 0.750 s, third 0.500 s",
         "after 0.250 s: discard 12 blocks (to admit a waiting request)",
         "after 0.500 s: swap 3 blocks",
@@ -218,7 +221,8 @@ def test_a_turn_tells_how_its_history_became_tokens(
 
 
 def test_a_pause_whose_memory_nobody_wanted_has_no_regret(tmp_path: Path) -> None:
-    free = {"hindsight": None, "regret": None, "cost": 0.0, "wanted_seconds": 0.0, "wanted_by": []}
+    free = {"hindsight": None, "regret": None, "cost": 0.0, "queue_cost": 0.0}
+    free |= {"wanted_seconds": 0.0, "wanted_by": []}
     entries = [entry for entry in ENTRIES if entry.get("kind") != "pause"]
     file = stored(tmp_path, [*entries, pause(**{**ENDED, **free})], ended=110.0)
     text = trace("show", "r1", "--store", file).stdout
@@ -228,7 +232,7 @@ def test_a_pause_whose_memory_nobody_wanted_has_no_regret(tmp_path: Path) -> Non
 
 
 def test_a_regret_of_a_version_that_priced_unwanted_memory_is_not_added(tmp_path: Path) -> None:
-    old = {key: value for key, value in ENDED.items() if not key.startswith("wanted")}
+    old = {key: value for key, value in ENDED.items() if key != "queue_cost"}
     entries = [entry for entry in ENTRIES if entry.get("kind") != "pause"]
     file = stored(tmp_path, [*entries, pause(**old)], ended=110.0)
     assert "regret by an older measure" in trace("show", "r1", "--store", file).stdout
@@ -310,7 +314,7 @@ def test_runs_are_called_by_what_was_asked_and_faults_by_what_happened(tmp_path:
         span("execute_tool mail", "t1", 101.0, 102.0, **{"error.type": "failed"})
         | failed
         | {"events": [settled]},
-        pause(request="r", session="r", handling="none", regret=0.029, wanted_seconds=1.0)
+        pause(request="r", session="r", handling="none", regret=0.029, queue_cost=0.0)
         | {"kind": "pause"},
     ]
     file = stored(tmp_path, entries, ended=110.0)

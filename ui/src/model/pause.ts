@@ -97,12 +97,17 @@ export class Pause {
     return this.outcome === "ended" && last !== undefined && Math.abs(last[0] - (this.seconds ?? NaN)) < CLOSE;
   }
 
-  /** How long others wanted its memory; null while it goes on, and in records of earlier versions. */
+  /** How long others wanted its memory, in the pause and while it queued behind it; null while it goes on. */
   get wantedSeconds(): number | null {
     return this.end?.wanted_seconds ?? null;
   }
 
-  /** How many requests lacked blocks meanwhile. */
+  /** How long it lasted until it ran again: the pause and its queue; null while it goes on. */
+  get wholeSeconds(): number | null {
+    return this.seconds === null ? null : this.seconds + (this.end?.queue_seconds ?? 0);
+  }
+
+  /** How many other requests lacked blocks meanwhile. */
   get wantedRequests(): number {
     return this.end?.wanted_requests ?? 0;
   }
@@ -112,9 +117,9 @@ export class Pause {
     return this.end?.wanted_by ?? [];
   }
 
-  /** Whether an earlier version priced it, as if all memory were always wanted. */
-  get pricedAsWanted(): boolean {
-    return typeof this.end?.cost === "number" && this.wantedSeconds === null;
+  /** Whether an earlier version priced it, by another measure. */
+  get pricedOtherwise(): boolean {
+    return typeof this.end?.cost === "number" && typeof this.end.queue_cost !== "number";
   }
 
   /** Whether keeping its KV cost nothing: nobody wanted the memory, and none of it was brought back. */
@@ -124,16 +129,29 @@ export class Pause {
 
   /** Block-seconds that it cost others and itself; null where it is not known. */
   get cost(): number | null {
-    return this.pricedAsWanted ? null : (this.end?.cost ?? null);
+    return this.pricedOtherwise ? null : (this.end?.cost ?? null);
+  }
+
+  /** The parts of `cost`: memory held until the result, memory held while it queued, and work; null where it is not known. */
+  get parts(): { paused: number; queued: number; work: number } | null {
+    const { cost } = this;
+    if (cost === null) return null;
+    const [queued, work] = [this.end?.queue_cost ?? 0, this.end?.work_cost ?? 0];
+    return { paused: Math.max(0, cost - queued - work), queued, work };
+  }
+
+  /** Whether nobody wanted its memory and it was loaded or computed again all the same. */
+  get needless(): boolean {
+    return this.wantedSeconds === 0 && (this.regret ?? 0) > 0;
   }
 
   /** What each alternative would have cost; null where it is not known, or where keeping cost nothing. */
   get hindsight(): Prices | null {
-    return this.pricedAsWanted ? null : (this.end?.hindsight ?? null);
+    return this.pricedOtherwise ? null : (this.end?.hindsight ?? null);
   }
 
   /** Block-seconds beyond the cheapest alternative; null where it is not known, or where keeping cost nothing. */
   get regret(): number | null {
-    return this.pricedAsWanted ? null : (this.end?.regret ?? null);
+    return this.pricedOtherwise ? null : (this.end?.regret ?? null);
   }
 }

@@ -281,13 +281,17 @@ export interface PauseEntry {
   recomputed_tokens?: number;
   /** What it cost others and itself: held blocks as far as others wanted them, what was recomputed, and loading (block-seconds). */
   cost?: number | null;
+  /** The part of `cost` for blocks that it held while it queued behind its result. A record without it has a cost and a regret by an older measure (block-seconds). */
+  queue_cost?: number | null;
+  /** The part of `cost` for loading and recomputing (block-seconds). */
+  work_cost?: number | null;
   /** What each alternative would have cost; null if keeping cost nothing. */
   hindsight?: Prices | null;
   /** `cost` minus the cheapest of `hindsight`; null if keeping cost nothing (block-seconds). */
   regret?: number | null;
-  /** Time of the pause in which requests lacked blocks, or would have without those that paused requests gave up. A record without it has a regret by an older measure, as if all memory were always wanted (s). */
+  /** Time of the pause and of its queue in which other requests lacked blocks, or would have without those that paused requests gave up (s). */
   wanted_seconds?: number | null;
-  /** Requests that lacked blocks during the pause (requests). */
+  /** Other requests that lacked blocks meanwhile (requests). */
   wanted_requests?: number | null;
   /** Up to 5 of these, longest first. */
   wanted_by?: Wanted[];
@@ -539,7 +543,7 @@ export type KnownEntry = ForecastEntry | OpeningEntry | PauseEntry | SessionEntr
 export const KIND_SHAPES: Record<string, Record<string, string>> = {
   forecast: { request: "string!", at: "seconds!", session: "string", calls: "number", compared_with: "string", features: "Features", predictions: "Prediction[]" },
   opening: { request: "string!", at: "seconds!", session: "string", tool: "string", person: "boolean", context_tokens: "number", blocks: "number", bytes: "number", predicted_seconds: "seconds", deadline_seconds: "seconds", handling: "string", prices: "Prices", inputs: "Inputs" },
-  pause: { request: "string!", at: "seconds!", session: "string", arrival: "seconds", given_tokens: "number", decoded_tokens: "number", tool: "string", context_tokens: "number", blocks: "number", predicted_seconds: "seconds", prices: "Prices", decisions: "Decision[]", outcome: "string", handling: "string", pause_seconds: "seconds", queue_seconds: "seconds", loaded_tokens: "number", recomputed_tokens: "number", cost: "number", hindsight: "Prices", regret: "number", wanted_seconds: "seconds", wanted_requests: "number", wanted_by: "Wanted[]" },
+  pause: { request: "string!", at: "seconds!", session: "string", arrival: "seconds", given_tokens: "number", decoded_tokens: "number", tool: "string", context_tokens: "number", blocks: "number", predicted_seconds: "seconds", prices: "Prices", decisions: "Decision[]", outcome: "string", handling: "string", pause_seconds: "seconds", queue_seconds: "seconds", loaded_tokens: "number", recomputed_tokens: "number", cost: "number", queue_cost: "number", work_cost: "number", hindsight: "Prices", regret: "number", wanted_seconds: "seconds", wanted_requests: "number", wanted_by: "Wanted[]" },
   session: { request: "string!", at: "seconds!", session: "string", arrival: "seconds", given_tokens: "number", decoded_tokens: "number", calls: "number", most_tokens: "number", outcome: "string" },
   lanes: { request: "string[]!", state: "string[]!", at: "seconds[]!", blocks: "number[]", host: "number[]", tokens: "number[]" },
   wait: { request: "string!", since: "seconds!", until: "seconds!", steps: "number", lacked: "Lacked", needed_blocks: "number", free_blocks: "number", overtaken: "number", behind: "string", admitted_most: "number", after: "string" },

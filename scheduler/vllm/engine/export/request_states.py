@@ -200,6 +200,8 @@ class BlockDemand:
         self._lacking: dict[str, float] = {}
         self._past: deque[tuple[float, float, str]] = deque(maxlen=MOST_INTERVALS)
         self._since: dict[Charge, float] = {}
+        self._back: dict[str, Charge] = {}
+        """The charges of pauses whose results have come, by the request that queues."""
 
     def looked(self, lacks: list[Lack], stop: str) -> None:
         """Note what the examined requests lacked in the step that is being scheduled."""
@@ -208,8 +210,17 @@ class BlockDemand:
     def stepped(self, now: float, free: int, queued: int, slots: int) -> None:
         """Settle a scheduled step, which left `free` blocks, `slots` and `queued` requests."""
         lacks, self._lacks = self._lacks, []
-        self._pressure.lack(now, lacked_blocks(lacks, self._stop, queued, slots), free)
+        lacked = lacked_blocks(lacks, self._stop, queued, slots)
+        own = self._own(lacks) if lacked and self._back else None
+        self._pressure.lack(now, lacked, free, own)
         self._note(now, [lack.request_id for lack in lacks if lack.what == "blocks"])
+
+    def _own(self, lacks: Sequence[Lack]) -> dict[Charge, float]:
+        """Return what requests lack themselves that hold blocks since their pauses."""
+        misfits = [lack for lack in lacks if lack.what == "blocks"]
+        mean = sum(lack.needed or 0 for lack in misfits) / max(1, len(misfits))
+        ids = (lack.request_id for lack in misfits)
+        return {self._back[each]: mean for each in ids if each in self._back}
 
     def _note(self, now: float, lacking: Sequence[str]) -> None:
         if not (lacking or self._lacking):
@@ -231,27 +242,31 @@ class BlockDemand:
         """Let a pause hold `held` blocks from now on."""
         self._pressure.change(charge, now, held)
 
-    def result(self, charge: Charge, now: float) -> None:
-        """Note that the result of a pause has come."""
+    def result(self, charge: Charge, now: float, request_id: str) -> None:
+        """Note that the result of a pause has come, with which this request queues."""
         self._pressure.result(charge, now)
+        self._back[request_id] = charge
 
     def end(self, charge: Charge, now: float) -> None:
         """Close the charge of a pause, and forget who lacked blocks before all open ones."""
         self._pressure.end(charge, now)
         self._since.pop(charge, None)
+        for request_id in [each for each, back in self._back.items() if back is charge]:
+            del self._back[request_id]
         oldest = next(iter(self._since.values()), None)
         while self._past and (oldest is None or self._past[0][0] <= oldest):
             self._past.popleft()
 
-    def wanted(self, begin: float, end: float) -> Wanted:
-        """Return who lacked blocks from `begin`, when a pause still open began, to `end`."""
+    def wanted(self, charge: Charge, begin: float, end: float) -> Wanted:
+        """Return who else lacked blocks from `begin`, when this open pause began, to `end`."""
         seconds: dict[str, float] = {}
+        itself = {each for each, back in self._back.items() if back is charge}
         lacking = [(end, since, request) for request, since in self._lacking.items()]
         for until, since, request in chain(lacking, reversed(self._past)):
             if until <= begin:
                 break
             lacked = min(until, end) - max(since, begin)
-            if lacked > 0:
+            if lacked > 0 and request not in itself:
                 seconds[request] = seconds.get(request, 0.0) + lacked
         longest = sorted(seconds.items(), key=lambda item: (-item[1], item[0]))[:MOST_ROWS]
         return Wanted(len(seconds), tuple(WantedRow(who, round(s, 6)) for who, s in longest))

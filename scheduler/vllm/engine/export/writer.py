@@ -141,7 +141,9 @@ def pause_record(
         cost=told.cost,
         hindsight=None if told.hindsight is None else _priced(told.hindsight),
         regret=told.regret,
-        wanted_seconds=opening.charge.wanted.wanted,
+        queue_cost=told.queued,
+        work_cost=told.worked,
+        wanted_seconds=opening.charge.wanted.wanted + opening.charge.queued.wanted,
         wanted_requests=wanted.requests,
         wanted_by=wanted.rows,
     )
@@ -292,15 +294,15 @@ class RecordWriter(Recorder):
 
     def arrived(self, request: Request, session: SessionState, followed: PausedKV | None) -> None:
         self._states.arrived(request, session, followed)
-        self._result(followed)
+        self._result(followed, request.request_id)
 
     def returned(self, request: Request) -> None:
         self._states.returned(request)
-        self._result(self._states.paused_kv(request.request_id))
+        self._result(self._states.paused_kv(request.request_id), request.request_id)
 
-    def _result(self, kv: PausedKV | None) -> None:
+    def _result(self, kv: PausedKV | None, request_id: str) -> None:
         if kv is not None and kv.opening is not None:
-            self._demand.result(kv.opening.charge, self._clock())
+            self._demand.result(kv.opening.charge, self._clock(), request_id)
 
     def forecast(
         self,
@@ -355,7 +357,7 @@ class RecordWriter(Recorder):
     def closed(self, kv: PausedKV, report: ResumeReport | None, now: float) -> None:
         if kv.opening is None:
             return
-        wanted = self._demand.wanted(kv.since, kv.returned_at if kv.returned else now)
+        wanted = self._demand.wanted(kv.opening.charge, kv.since, now)
         self._demand.end(kv.opening.charge, now)
         self._write(pause_record(kv, kv.opening, report, now, wanted))
         self._states.closed(kv)

@@ -2,7 +2,6 @@
 import { DROPPED, type Lane, OFFLOADED } from "../../model/lane";
 import type { Pause } from "../../model/pause";
 import { ALTERNATIVES, type Alternative, type Prices } from "../../model/records";
-import type { Trace } from "../../model/trace";
 
 /** What came of a pause; while it is open, what has been done so far. */
 export function chosenOf(pause: Pause, lane: Lane | undefined): Alternative | null {
@@ -49,22 +48,4 @@ export function estimateOf(pause: Pause): string {
   const { predictedSeconds: predicted, seconds: actual } = pause;
   if (pause.outcome === "ended" && (actual ?? 0) < (predicted ?? 0)) return "";
   return errorOf(predicted, actual);
-}
-
-/** The fewest free blocks of any step during a pause that has ended; null where no step was recorded. */
-export function leastFree(trace: Trace, pause: Pause): number | null {
-  const { steps } = trace;
-  if (!steps.known.has("free_blocks") || pause.seconds === null) return null;
-  const free = steps.get("free_blocks");
-  let least: number | null = null;
-  for (let i = Math.max(0, steps.indexAt(pause.at)); i < steps.length && steps.at[i] <= pause.at + pause.seconds; i++) {
-    if (least === null || free[i] < least) least = free[i];
-  }
-  return least;
-}
-
-/** How many waits during a pause lacked blocks in any step. */
-export function lackedBlocks(trace: Trace, pause: Pause): number {
-  const until = pause.at + (pause.seconds ?? Infinity);
-  return trace.waits.filter((wait) => wait.lacked?.blocks && wait.since < until && wait.until > pause.at).length;
 }

@@ -80,8 +80,8 @@ export function PauseList() {
 function inAll(list: readonly Pause[]): string {
   const known = list.flatMap((pause) => (pause.regret === null ? [] : [pause.regret]));
   if (known.length) return `regret ${blockSeconds(known.reduce((sum, regret) => sum + regret, 0))} in all`;
-  if (list.some((pause) => pause.wantedSeconds !== null)) return "nobody wanted their memory, so keeping it cost nothing";
-  return list.some((pause) => pause.pricedAsWanted) ? "an earlier version priced them, whose regret is not shown" : "none has ended";
+  if (list.some((pause) => pause.free)) return "nobody wanted their memory, so keeping it cost nothing";
+  return list.some((pause) => pause.pricedOtherwise) ? "an earlier version priced them, whose regret is not shown" : "none has ended";
 }
 
 /** Why there are no pauses to decide of. */
@@ -97,8 +97,8 @@ const HEADS: [by: Column, name: string, numeric: boolean, meaning: string][] = [
   ["predicted", "expected", true, "How long the pause was expected to last."],
   ["seconds", "took", true, "How long it lasted until the result came."],
   ["handling", "KV was", false, "What came of its KV cache."],
-  ["wanted", "wanted by", false, "Who lacked blocks during the pause. Sorted by how long others wanted its memory."],
-  ["cost", "cost, blk·s", true, "Block-seconds that it cost others and itself. A dash: keeping it cost nothing."],
+  ["wanted", "wanted by", false, "Who lacked blocks during the pause and while it queued behind it. Sorted by how long others wanted its memory."],
+  ["cost", "cost, blk·s", true, "Block-seconds that it cost others and itself, its queue included: a block that another request wanted for a second costs one. A dash: keeping it cost nothing."],
   ["regret", "regret, blk·s", true, "Block-seconds beyond the cheapest alternative in hindsight. A dash: nobody wanted its memory, and nothing was recomputed or loaded."],
 ];
 

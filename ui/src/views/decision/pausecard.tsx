@@ -3,9 +3,8 @@ import { blockSeconds, count, counted, duration, mebibytes, moment, percent } fr
 import { current, nowOf, version } from "../../app/state";
 import type { Pause } from "../../model/pause";
 import type { Inputs } from "../../model/records";
-import type { Trace } from "../../model/trace";
 import { PauseSplit } from "../request/pausesplit";
-import { cheapest, estimateOf, lackedBlocks, leastFree } from "./chosen";
+import { cheapest, estimateOf } from "./chosen";
 import { Wanting } from "./wanting";
 import { type Figure, Figures } from "./figures";
 import { PriceChart } from "./prices";
@@ -47,8 +46,8 @@ function Verdict({ pause }: { pause: Pause }) {
     return (
       <p class="dc-verdict">
         KV was {handlingOf(pause)}; {outcomeOf(pause)}.{" "}
-        {pause.pricedAsWanted
-          ? "An earlier version recorded it, which priced all memory as if somebody always wanted it. So its regret is not shown."
+        {pause.pricedOtherwise
+          ? "An earlier version recorded it, which priced memory by another measure. So its regret is not shown."
           : "Its cost was not recorded."}
       </p>
     );
@@ -63,8 +62,24 @@ function Verdict({ pause }: { pause: Pause }) {
         {right || !best ? ", and nothing would have been cheaper." : `; ${DEEDS[best]} would have cost ${blockSeconds(pause.hindsight?.[best])}.`}
       </p>
       <Wanting pause={pause} />
+      <Parts pause={pause} />
     </div>
   );
+}
+
+/** What its cost is made of, and how it becomes the regret. */
+function Parts({ pause }: { pause: Pause }) {
+  const { parts, regret, cost } = pause;
+  if (!parts || regret === null || cost === null) return null;
+  const best = cheapest(pause.hindsight);
+  const rows: Figure[] = [
+    ["Memory while paused", blockSeconds(parts.paused), "Blocks that it held until its result came, as far as others wanted them."],
+    ["Memory while it queued", blockSeconds(parts.queued), "Blocks that it held from its result until it ran, as far as others wanted them."],
+    ["Loading and recomputing", blockSeconds(parts.work), "What it cost to bring its KV back."],
+    ["Cost", <b>{blockSeconds(cost)}</b>, "The sum of these."],
+  ];
+  if (best) rows.push([`Least: ${DEEDS[best]}`, blockSeconds(pause.hindsight?.[best]), "What the cheapest alternative would have cost. Regret is what the pause cost beyond it."]);
+  return <div class="dc-parts" aria-label="Parts of the cost"><Figures figures={rows} /></div>;
 }
 
 function Lengths({ pause }: { pause: Pause }) {
@@ -95,7 +110,6 @@ function Done({ pause }: { pause: Pause }) {
     return (
       <p class="small soft">
         {pause.end ? "Nothing: its blocks stayed on the device." : "What is done is recorded when the pause ends; its lane shows it already."}
-        {" "}{current.value && pause.end && meanwhile(current.value.trace, pause)}
       </p>
     );
   }
@@ -114,15 +128,6 @@ function Done({ pause }: { pause: Pause }) {
       </tbody>
     </table>
   );
-}
-
-function meanwhile(trace: Trace, pause: Pause): string {
-  const free = leastFree(trace, pause);
-  if (free === null) return "";
-  const lacking = lackedBlocks(trace, pause);
-  const most = free ? `at least ${counted(free, "block")} ${free === 1 ? "was" : "were"} free` : "there were moments without a free block";
-  if (lacking) return `Meanwhile ${most}, and ${counted(lacking, "waiting request")} lacked blocks.`;
-  return `Meanwhile ${most}, and no waiting request lacked blocks.`;
 }
 
 function Back({ pause }: { pause: Pause }) {
