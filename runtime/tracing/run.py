@@ -4,6 +4,9 @@ A tool's span is a sibling of the span of its turn: the two overlap, and the too
 get their spans by a wrapper of the engine's session.
 """
 
+import hashlib
+import json
+import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -32,6 +35,22 @@ from caesura.runtime.tracing.status import fail, fail_by
 from caesura.scheduler.messages import Message, Sampling
 from caesura.tools.context import Fact
 from caesura.tools.dispatcher import ToolCall, ToolResult
+
+_SALT = secrets.token_bytes(16)
+"""Without it, arguments that are easy to guess could be told from their digests."""
+
+
+def digest_of(call: ToolCall) -> str:
+    """Return a digest that is equal for calls of one tool with equal arguments in this process.
+
+    Arguments that are JSON are equal whatever the order of their fields and their white space.
+    """
+    try:
+        given = json.dumps(json.loads(call.arguments), sort_keys=True)
+    except (ValueError, RecursionError):
+        given = call.arguments
+    told = f"{call.name}\0{given}".encode("utf-8", "replace")
+    return hashlib.blake2b(told, digest_size=8, key=_SALT).hexdigest()
 
 
 class CallTrace:
@@ -180,6 +199,7 @@ class RunTrace:
             names.TOOL_NAME: name,
             names.TOOL_CALL_ID: clean(call.id, MAX_NAME_CHARACTERS),
             names.TOOL_TYPE: names.FUNCTION,
+            names.TOOL_CALL_DIGEST: digest_of(call),
         }
         span = self._tracer.start_span(
             f"{names.EXECUTE_TOOL} {name}", self._context, attributes=attributes | self._same

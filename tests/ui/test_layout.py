@@ -15,6 +15,7 @@ VIEWS = (
     "memory",
     "session",
     "tools",
+    "errors",
     "predictions",
     "compare?with=2",
 )

@@ -8,7 +8,16 @@ from tests.kit.browser import Open, Shown
 
 from . import recordings as made
 
-VIEWS = ("timeline", "decision", "memory", "session", "tools", "predictions", "compare?with=2")
+VIEWS = (
+    "timeline",
+    "decision",
+    "memory",
+    "session",
+    "tools",
+    "errors",
+    "predictions",
+    "compare?with=2",
+)
 DETAILS = (
     f"decision/{made.A}/{made.SEARCH['at']}",
     "session/conversation-a",

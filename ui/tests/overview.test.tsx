@@ -168,7 +168,7 @@ describe("the view", () => {
   it("counts refusals where they are recorded, and says where a server's are not", async () => {
     await shown([...ENTRIES, http(3, 200), http(4, 429, { count: 7, code: "too_many_requests" })]);
     expect(find("ov-refused").textContent).toBe("7 refused");
-    expect(page.querySelector(".ov-answers .chip")!.textContent).toBe("429 too many at once × 7");
+    expect(page.querySelector(".ov-answers .chip")!.textContent).toBe("429 too many at once too_many_requests × 7");
     await shown(ENTRIES, { ...RECORDING, source: "serve" });
     expect(page.textContent).toContain("Requests that the server refused are not in this recording");
   });

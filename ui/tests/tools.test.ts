@@ -27,7 +27,7 @@ describe("a tool's row", () => {
   const of = (tool: string) => rows.find((row) => row.tool === tool)!;
   test("has its pauses and calls, and those without a name together", () => {
     expect(rows.map((row) => row.tool)).toEqual(["", "add", "ask", "search"]);
-    expect(of("search")).toMatchObject({ failures: 2, p50: 3, cost: 15, regret: 11, person: false });
+    expect(of("search")).toMatchObject({ failures: 2, p50: 3, cost: 15, totalCost: 45, regret: 11, paused: 105, person: false });
     expect(of("search").pauses.length).toBe(3);
     expect(of("search").calls.length).toBe(3);
     expect(of("ask")).toMatchObject({ person: true, p50: NaN, regret: NaN });
@@ -47,8 +47,8 @@ describe("a tool's row", () => {
     expect(names("bias", false)[0]).toBe("search");
   });
   test("of all tools holds all pauses", () => {
-    expect(together(rows)).toMatchObject({ failures: 2, regret: 11 });
-    expect(together(rows).pauses.length).toBe(6);
+    expect(together(TRACE, rows)).toMatchObject({ failures: 2, regret: 11 });
+    expect(together(TRACE, rows).pauses.length).toBe(6);
   });
 });
 

@@ -17,12 +17,13 @@ from caesura.runtime.run.limits import Limits
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.testing import ScriptedEngine, call, calls, fail, inline, malformed, say, think
 from caesura.runtime.testing.scripted_engine import ScriptedSession
+from caesura.runtime.tracing.run import digest_of
 from caesura.scheduler.messages import Sampling
 from caesura.tools import tool
 from caesura.tools.artifacts import Artifact
 from caesura.tools.context import current
 from caesura.tools.errors import ToolError
-from caesura.tools.result import Output
+from caesura.tools.result import Output, ToolCall
 from tests.kit.spans import Spans, facts
 from tests.kit.waiting import until
 
@@ -112,8 +113,25 @@ async def test_a_run_has_a_chat_a_turn_and_a_span_a_call(spans: Spans) -> None:
         "gen_ai.tool.type": "function",
         "gen_ai.tool.call.id": facts(tools[0])["gen_ai.tool.call.id"],
         "gen_ai.conversation.id": conversation,
+        "caesura.tool.call_digest": facts(tools[0])["caesura.tool.call_digest"],
         "caesura.tool.attempts": 1,
     }
+
+
+async def test_equal_calls_have_equal_digests(spans: Spans) -> None:
+    """Of the arguments only a digest is told, whatever their order and white space."""
+    same = [ToolCall("a", "f", '{"x": 1, "y": [2]}'), ToolCall("b", "f", '{"y":[2],"x":1}')]
+    others = [
+        ToolCall("c", "f", '{"x": 2}'),
+        ToolCall("d", "g", '{"x": 2}'),
+        ToolCall("e", "f", "{"),
+    ]
+    assert len({digest_of(each) for each in same}) == 1
+    assert len({digest_of(each) for each in [*same, *others]}) == 4
+    await agent(spans, [call("double", n=4), call("double", n=4), say("8")], [double]).run("?")
+    first, second = map(facts, spans.named("execute_tool"))
+    assert first["caesura.tool.call_digest"] == second["caesura.tool.call_digest"]
+    assert "4" not in str({name for name in first if "arguments" in name})
 
 
 async def test_a_resumed_turn_tells_of_its_pause(spans: Spans) -> None:

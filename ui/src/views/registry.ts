@@ -4,6 +4,7 @@ import type { Key } from "../app/keys";
 import type { Trace } from "../model/trace";
 import { CompareView } from "./compare/view";
 import { DecisionView } from "./decision/view";
+import { ErrorsView } from "./errors/view";
 import { MEMORY_KEYS } from "./memory/keys";
 import { MemoryView } from "./memory/view";
 import { OVERVIEW_KEYS } from "./overview/keys";
@@ -32,6 +33,7 @@ export const VIEWS: Record<string, View> = {
   memory: { title: "Memory", component: MemoryView, keys: MEMORY_KEYS },
   session: { title: "Sessions", component: SessionView },
   tools: { title: "Tools", component: ToolsView },
+  errors: { title: "Errors", component: ErrorsView },
   predictions: { title: "Predictions", component: PredictionsView },
   compare: { title: "Compare", component: CompareView },
   plan: { title: "Plan", component: PlanView, keys: PLAN_KEYS, has: (shown) => !shown.plans.empty },

@@ -1,5 +1,7 @@
 // How the server's requests ended, those included that never reached the engine.
 import { count } from "../../format";
+import { link } from "../../app/router";
+import { STATUSES } from "../../model/failing";
 import type { Shown } from "./shown";
 import { ANSWERS, type Answer, answersIn } from "./summary";
 
@@ -8,12 +10,6 @@ const MEANINGS: Record<Answer, string> = {
   refused: "Refused with a status from 400 to 498: too many at once (429), not valid (400), not there (404), without a key (401)",
   failed: "Ended with a status of 500 or more",
   left: "Their clients left before the answer was over (499)",
-};
-
-/** What statuses are called that a server gives often. */
-const STATUSES: Record<number, string> = {
-  400: "not valid", 401: "without a key", 403: "not allowed", 404: "not there", 405: "wrong method", 413: "too large",
-  415: "no JSON", 422: "reached a limit", 429: "too many at once", 499: "client left", 500: "internal error", 503: "unavailable",
 };
 
 export function Answers({ trace, t0, t1, served }: Shown & { served: boolean }) {
@@ -31,9 +27,9 @@ export function Answers({ trace, t0, t1, served }: Shown & { served: boolean }) 
         </span>
       ))}
       {reasons.map(({ status, code, count: times }) => (
-        <span key={`${status} ${code}`} class="chip" title={code || undefined}>
-          {status} {STATUSES[status] ?? code} <b>× {count(times)}</b>
-        </span>
+        <a key={`${status} ${code}`} class="chip" title="The failures of this sort" href={link("errors", [], { "er.q": `${status} ${code}`.trim() })}>
+          {status} {STATUSES[status] ?? ""} {code && <span class="mono">{code}</span>} <b>× {count(times)}</b>
+        </a>
       ))}
     </section>
   );

@@ -2,6 +2,7 @@
 import { largest, smallest } from "../../charts/stats";
 import { failuresOf, failuresSaid } from "../../model/failures";
 import type { Lane } from "../../model/lane";
+import { type Loop, loopsOf } from "../../model/loops";
 import type { Run } from "../../model/spans";
 import type { Trace } from "../../model/trace";
 import { idBegins } from "../timeline/rows/facts";
@@ -27,13 +28,17 @@ export interface Item {
   calls: number;
   regret: number | null;
   errors: number;
+  /** Tokens that went into calls that were made before. */
+  looped: number;
   /** What failed, in words. */
   failures: string;
+  /** Calls that were made again and again with equal arguments. */
+  loops: Loop[];
   /** By the states' codes. */
   seconds: Float64Array;
 }
 
-export type SortKey = "start" | "duration" | "tokens" | "calls" | "regret" | "errors";
+export type SortKey = "start" | "duration" | "tokens" | "calls" | "regret" | "errors" | "looped";
 
 /** The runs and sessions of an item. */
 interface Group {
@@ -62,7 +67,7 @@ export function itemsOf(trace: Trace, now: number): Item[] {
     for (const run of group.runs) changes += run.changes;
     let one = kept.get(id);
     if (!one || one.item.end === null || one.changes !== changes || !alike(one.runs, group.runs) || !alike(one.sessions, own)) {
-      kept.set(id, (one = { changes, runs: group.runs, sessions: own, item: item(id, group.runs, own, now) }));
+      kept.set(id, (one = { changes, runs: group.runs, sessions: own, item: item(trace, id, group.runs, own, now) }));
     }
     items.push(one.item);
   }
@@ -139,13 +144,14 @@ function searchedIn(one: Item): Searched {
   return { text: [one.title, ...names, ...tools].join(" ").toLowerCase(), ids: [one.id, ...one.runs.map((run) => run.id), ...ids] };
 }
 
-function item(id: string, runs: Run[], sessions: SessionFigures[], now: number): Item {
+function item(trace: Trace, id: string, runs: Run[], sessions: SessionFigures[], now: number): Item {
   const ends = [...runs.map((run) => run.span.end), ...sessions.map((session) => session.end)];
   const open = ends.includes(null);
   const start = smallest([...runs.map((run) => run.span.start), ...sessions.map((one) => one.start)]);
   const end = open ? null : largest(ends as number[]);
   const regrets = sessions.flatMap((session) => (session.regret === null ? [] : [session.regret]));
   const kinds = runs.flatMap((run) => failuresOf(run).map((one) => one.kind));
+  const loops = loopsOf(trace, runs, sessions.flatMap((session) => session.pauses));
   const seconds = new Float64Array(sessions[0]?.seconds.length ?? 0);
   for (const session of sessions) session.seconds.forEach((each, code) => (seconds[code] += each));
   return {
@@ -161,6 +167,8 @@ function item(id: string, runs: Run[], sessions: SessionFigures[], now: number):
     regret: regrets.length ? regrets.reduce((sum, each) => sum + each, 0) : null,
     errors: kinds.length,
     failures: failuresSaid(kinds),
+    loops,
+    looped: loops.reduce((sum, loop) => sum + loop.tokens, 0),
   };
 }
 

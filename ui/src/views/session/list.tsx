@@ -7,6 +7,7 @@ import { largest } from "../../charts/stats";
 import { blockSeconds, brief, count, counted, duration, moment, short } from "../../format";
 import { REGRET } from "./chip";
 import { visible } from "./content";
+import type { Loop } from "../../model/loops";
 import { type Item, type SortKey, listed } from "./items";
 
 const COLUMNS: readonly { key: SortKey; name: string; meaning: string; text: (item: Item) => string }[] = [
@@ -16,7 +17,12 @@ const COLUMNS: readonly { key: SortKey; name: string; meaning: string; text: (it
   { key: "calls", name: "calls", meaning: "Tool calls: those that the runtime carried out, or that the engine has paused for, whichever are more", text: (item) => count(item.calls) },
   { key: "regret", name: "regret", meaning: REGRET, text: (item) => blockSeconds(item.regret) },
   { key: "errors", name: "errors", meaning: "What failed: runs, turns and calls, calls that could not be read or that a person denied, clients that left. Each counts once", text: (item) => item.failures || "0" },
+  { key: "looped", name: "repeated", meaning: "Tokens of calls that the session had made before with the same arguments, where it did so three times or more: the model's and the results'", text: (item) => (item.loops.length ? short(item.looped) : "–") },
 ];
+
+/** What is said of calls that were made again and again. */
+export const loopSaid = ({ tool, times, tokens }: Loop): string =>
+  `${visible(tool)} was called ${count(times)} times with the same arguments. The calls behind the first took ${counted(tokens, "token")}.`;
 
 interface RowProps {
   item: Item;
@@ -33,6 +39,7 @@ function Row({ item, picked, longest, href }: RowProps) {
         <a href={href} aria-current={picked ? "true" : undefined} title={visible(`${item.title} ${item.id}`.trim())} class={item.title ? "" : "mono"}>
           {item.title ? visible(item.title) : visible(brief(item.id, 22))}
         </a>
+        {item.loops.map((loop) => <span key={loop.tool} class="chip bad" data-testid="loop" title={loopSaid(loop)}>{visible(loop.tool)} × {count(loop.times)}</span>)}
         {!item.title && item.tools && <span class="muted small session-tools">{visible(item.tools)}</span>}
         <StateBar seconds={item.seconds} share={item.duration / longest} />
       </th>

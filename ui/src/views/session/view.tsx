@@ -10,7 +10,7 @@ import type { Trace } from "../../model/trace";
 import { WaitsOfRuns } from "../../people/view";
 import { visible } from "./content";
 import { type Item, find, itemsOf } from "./items";
-import { SessionList } from "./list";
+import { SessionList, loopSaid } from "./list";
 import { RequestView } from "./requests";
 import { RunView } from "./run";
 import "./session.css";
@@ -58,9 +58,10 @@ function Detail({ item, trace, recording, version: made, now }: Shown) {
           {item.sessions.some((session) => trace.outcomes.sessions.has(session.id)) && (
             <a href={link("predictions", [item.sessions[0].id])}>predictions</a>
           )}
-          {item.errors > 0 && <span class="bad" data-testid="failures">{item.failures}</span>}
+          {item.errors > 0 && <a class="bad" data-testid="failures" href={link("errors")}>{item.failures}</a>}
         </span>
       </header>
+      {item.loops.map((loop) => <p key={loop.tool} class="note" data-testid="loop-note">{loopSaid(loop)}</p>)}
       <WaitsOfRuns runs={item.runs} />
       {item.seconds.length > 0 && (
         <div class="session-states">

@@ -51,6 +51,9 @@ function Fields() {
       <Choice label="Model" value={MORE.model.value} all="all models" options={named(models, MORE.model.value)} set={(value) => (MORE.model.value = value)} />
       <Choice label="Finish" value={MORE.finish.value} all="however it ended" options={named(finishes, MORE.finish.value)} set={(value) => (MORE.finish.value = value)} />
       <Choice label="Error" value={MORE.error.value} all="with errors or without" options={named(errors, MORE.error.value)} set={(value) => (MORE.error.value = value)} />
+      {MORE.failure.value && (
+        <Choice label="Failure" value={MORE.failure.value} all="whatever failed" options={named([], MORE.failure.value)} set={(value) => (MORE.failure.value = value)} />
+      )}
       {LEAST.map(([name, words, unit]) => (
         <label key={name}>
           {words}

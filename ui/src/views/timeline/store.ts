@@ -37,12 +37,12 @@ const order = computed<Order>(() => (ORDERS.includes(wantedOrder.value) ? wanted
 
 /** Filters of the timeline alone, by their names in the address. */
 export const MORE = {
-  model: param("tl.model", ""), finish: param("tl.finish", ""), error: param("tl.error", ""),
+  model: param("tl.model", ""), finish: param("tl.finish", ""), error: param("tl.error", ""), failure: param("tl.failure", ""),
   seconds: param("tl.seconds", ""), waited: param("tl.waited", ""), tokens: param("tl.tokens", ""),
 };
 const least = (text: string): number => Math.max(0, Number.parseFloat(text) || 0);
 export const more = computed<More>(() => ({
-  model: MORE.model.value, finish: MORE.finish.value, error: MORE.error.value,
+  model: MORE.model.value, finish: MORE.finish.value, error: MORE.error.value, failure: MORE.failure.value,
   seconds: least(MORE.seconds.value), waited: least(MORE.waited.value), tokens: least(MORE.tokens.value),
 }));
 

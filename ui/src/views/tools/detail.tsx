@@ -1,7 +1,7 @@
 // One tool, or all of them together: distribution, predictions, failures, regret by handling.
 import { useMemo } from "preact/hooks";
 import { current, nowOf } from "../../app/state";
-import { go } from "../../app/router";
+import { go, link } from "../../app/router";
 import { Histogram } from "../../charts/histogram";
 import { Scatter } from "../../charts/scatter";
 import { secondsTick } from "../../charts/scale";
@@ -148,7 +148,7 @@ function Failures({ row }: { row: ToolRow }) {
       <tbody>
         {kinds.map(([kind, calls]) => (
           <tr key={kind} data-testid={`failure-${kind}`}>
-            <th scope="row" class="mono">{kind}</th>
+            <th scope="row" class="mono"><a href={link("errors", [], { "er.q": row.tool })}>{kind}</a></th>
             <td class="num">{count(calls)}</td>
             <td class="num">{percent(calls / row.calls.length)}</td>
           </tr>

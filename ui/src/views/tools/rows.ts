@@ -4,6 +4,7 @@ import { type Misjudged, mean, misjudged, quantile, sorted } from "../../charts/
 import type { Pause } from "../../model/pause";
 import type { SpanEntry } from "../../model/records";
 import type { Trace } from "../../model/trace";
+import { resultTokensOf } from "../../model/loops";
 import { ownSeconds } from "../../causes/split";
 
 /** A tool's figures; times in seconds, costs in block-seconds. NaN where there is nothing to say. */
@@ -26,22 +27,31 @@ export interface ToolRow {
   /** Predicted over actual. */
   misjudged: Misjudged;
   cost: number;
+  /** Of all its pauses together. */
+  totalCost: number;
   regret: number;
+  /** Tokens that its results brought into contexts. */
+  resultTokens: number;
+  /** Context that was computed again, or loaded, behind its pauses. */
+  recomputed: number;
+  loaded: number;
+  /** Seconds of all its pauses together. */
+  paused: number;
 }
 
-export type ToolKey = "tool" | "count" | "calls" | "failures" | "own50" | "p50" | "p90" | "p99" | "bias" | "within" | "cost" | "regret";
+export type ToolKey = "tool" | "count" | "calls" | "failures" | "own50" | "p50" | "p90" | "p99" | "bias" | "within" | "cost" | "totalCost" | "regret" | "resultTokens" | "recomputed" | "loaded" | "paused";
 
 /** Return a row for each tool that paused a request or was called, by its name. */
 export function rowsOf(trace: Trace): ToolRow[] {
   const pauses = grouped(trace.pauses, (pause) => pause.tool ?? "");
   const calls = grouped(trace.runs.flatMap((run) => run.calls), toolOf);
   const names = [...new Set([...pauses.keys(), ...calls.keys()])].sort();
-  return names.map((tool) => row(tool, pauses.get(tool) ?? [], calls.get(tool) ?? []));
+  return names.map((tool) => row(trace, tool, pauses.get(tool) ?? [], calls.get(tool) ?? []));
 }
 
 /** Return one row for several tools together. */
-export function together(rows: readonly ToolRow[]): ToolRow {
-  return row("", rows.flatMap((one) => one.pauses), rows.flatMap((one) => one.calls));
+export function together(trace: Trace, rows: readonly ToolRow[]): ToolRow {
+  return row(trace, "", rows.flatMap((one) => one.pauses), rows.flatMap((one) => one.calls));
 }
 
 /** Return what a row is sorted by. */
@@ -102,7 +112,7 @@ export function compared(pauses: readonly Pause[]): Pause[] {
   return pauses.filter((pause) => (pause.predictedSeconds ?? 0) > 0 && (returned(pause) ?? 0) > 0);
 }
 
-function row(tool: string, pauses: Pause[], calls: SpanEntry[]): ToolRow {
+function row(trace: Trace, tool: string, pauses: Pause[], calls: SpanEntry[]): ToolRow {
   const seconds = sorted(pauses.map((pause) => returned(pause) ?? NaN));
   const pairs = compared(pauses);
   const own = sorted(calls.map((call) => ownSeconds(call) ?? NaN));
@@ -118,7 +128,12 @@ function row(tool: string, pauses: Pause[], calls: SpanEntry[]): ToolRow {
       pairs.map((pause) => pause.predictedSeconds ?? NaN), pairs.map((pause) => pause.seconds ?? NaN),
     ),
     cost: mean(known(pauses.map((pause) => pause.cost))),
+    totalCost: total(pauses.map((pause) => pause.cost)),
     regret: total(pauses.map((pause) => pause.regret)),
+    resultTokens: total(pauses.map((pause) => resultTokensOf(trace, pause))),
+    recomputed: total(pauses.map((pause) => pause.end?.recomputed_tokens)),
+    loaded: total(pauses.map((pause) => pause.end?.loaded_tokens)),
+    paused: total(pauses.map((pause) => pause.seconds)),
   };
 }
 

@@ -4,7 +4,7 @@ import { link } from "../../app/router";
 import { logScale } from "../../charts/scale";
 import { SPREAD, Spread } from "../../charts/spread";
 import { largest, quantile, smallest } from "../../charts/stats";
-import { blockSeconds, count, duration, number, percent } from "../../format";
+import { blockSeconds, count, duration, number, percent, short } from "../../format";
 import { REGRET } from "../session/chip";
 import { visible } from "../session/content";
 import { type ToolKey, type ToolRow, ordered } from "./rows";
@@ -30,9 +30,13 @@ const COLUMNS: readonly Column[] = [
     text: (row) => factor(row.misjudged.median) },
   { key: "within", name: "within 2×", meaning: "Part of the predictions that were off by less than a factor of two",
     text: (row) => percent(row.misjudged.within) },
-  { key: "cost", name: "mean cost", meaning: "Block-seconds that a pause cost others and itself, on average", text: (row) => blockSeconds(row.cost) },
-  { key: "regret", name: "total regret", meaning: REGRET,
+  { key: "totalCost", name: "cost", meaning: "Block-seconds that all its pauses cost others and themselves. A block-second is one block of KV cache that another request wanted for a second", text: (row) => blockSeconds(row.totalCost) },
+  { key: "cost", name: "a pause", meaning: "Block-seconds that a pause cost others and itself, on average", text: (row) => blockSeconds(row.cost) },
+  { key: "regret", name: "regret", meaning: REGRET,
     text: (row) => blockSeconds(row.regret) },
+  { key: "resultTokens", name: "result tokens", meaning: "Tokens that its results brought into contexts", text: (row) => short(row.resultTokens) },
+  { key: "recomputed", name: "recomputed", meaning: "Tokens of context that were computed again behind its pauses", text: (row) => short(row.recomputed) },
+  { key: "paused", name: "paused", meaning: "How long its pauses lasted, all together", text: (row) => duration(row.paused) },
 ];
 
 /** A factor, as in 1.4×. */
@@ -45,10 +49,15 @@ export function nameOf(tool: string): string {
   return tool === "" ? "(no name)" : visible(tool);
 }
 
+/** A press anywhere in a row chooses its tool, except on what does something by itself. */
+function pick(event: MouseEvent, tool: string, onPick: (tool: string) => void): void {
+  if (tool !== "" && !(event.target as Element).closest("a, button")) onPick(tool);
+}
+
 export function ToolTable({ rows, picked, onPick }: {
   rows: ToolRow[]; picked: string; onPick: (tool: string) => void;
 }) {
-  const [sort, setSort] = useState<{ key: ToolKey; ascending: boolean }>({ key: "regret", ascending: false });
+  const [sort, setSort] = useState<{ key: ToolKey; ascending: boolean }>({ key: "totalCost", ascending: false });
   const by = (key: ToolKey): void =>
     setSort({ key, ascending: key === sort.key ? !sort.ascending : key === "tool" });
   const ends = rows.flatMap((row) => [quantile(row.seconds, 0.1), row.p99]).filter((seconds) => seconds > 0);
@@ -73,7 +82,7 @@ export function ToolTable({ rows, picked, onPick }: {
         </tr></thead>
         <tbody>
           {ordered(rows, sort.key, sort.ascending).map((row) => (
-            <tr key={row.tool} aria-selected={row.tool === picked && picked !== ""} data-testid={`tool-${row.tool}`}>
+            <tr key={row.tool} class={row.tool === "" ? "" : "pressed"} onClick={(event) => pick(event, row.tool, onPick)} aria-selected={row.tool === picked && picked !== ""} data-testid={`tool-${row.tool}`}>
               <th scope="row">
                 <button class="plain name" aria-pressed={row.tool === picked && picked !== ""} disabled={row.tool === ""}
                   onClick={() => onPick(row.tool)}>{nameOf(row.tool)}</button>

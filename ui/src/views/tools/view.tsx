@@ -5,6 +5,7 @@ import { current, trace, version } from "../../app/state";
 import "../../charts/charts.css";
 import { Detail } from "./detail";
 import { usePaced } from "../overview/paced";
+import type { Trace } from "../../model/trace";
 import { type ToolRow, rowsOf, together } from "./rows";
 import { ToolTable } from "./table";
 import "./tools.css";
@@ -17,12 +18,12 @@ export function ToolsView() {
   const made = usePaced(version.value, PACE);
   const rows = useMemo(() => (shown ? rowsOf(shown) : []), [shown, made]);
   const picked = route.value.query.tool ?? "";
-  return useMemo(() => shown && (rows.length ? <Tools rows={rows} picked={picked} /> : <NoTools />), [shown, rows, picked]);
+  return useMemo(() => shown && (rows.length ? <Tools shown={shown} rows={rows} picked={picked} /> : <NoTools />), [shown, rows, picked]);
 }
 
-function Tools({ rows, picked }: { rows: ToolRow[]; picked: string }) {
+function Tools({ shown, rows, picked }: { shown: Trace; rows: ToolRow[]; picked: string }) {
   const chosen = rows.find((row) => row.tool === picked && picked !== "");
-  const all = useMemo(() => together(rows), [rows]);
+  const all = useMemo(() => together(shown, rows), [rows]);
   return (
     <div class="view tools" data-testid="tools">
       <ToolTable rows={rows} picked={chosen?.tool ?? ""} onPick={(tool) => setQuery({ tool: tool === chosen?.tool ? "" : tool })} />

@@ -1,4 +1,5 @@
 // What is told of a request besides its states: the question, tools, model, finish and errors; labels come from it.
+import { failedIn, idOf } from "../../../model/failing";
 import { type Lane, WAITING } from "../../../model/lane";
 import type { SpanEntry } from "../../../model/records";
 import type { Run } from "../../../model/spans";
@@ -16,6 +17,8 @@ export interface Facts {
   finish: string;
   /** Kinds of errors in its turn and its run. */
   errors: string[];
+  /** What failed in its run, each by what it has in common with others. */
+  failures: string[];
 }
 
 interface Known {
@@ -44,6 +47,7 @@ export function factsOf(trace: Trace, lane: Lane): Facts {
     model: textOf(turn, "gen_ai.request.model") || textOf(turn, "gen_ai.response.model"),
     finish: end?.outcome ?? finishOf(turn),
     errors: turn ? errorsOf(turn, run) : [],
+    failures: run ? [...new Set(failedIn(run).map(idOf))] : [],
   };
   known.set(lane, { turn, changes, pauses: pauses.length, end, facts });
   return facts;

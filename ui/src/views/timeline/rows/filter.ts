@@ -9,13 +9,15 @@ export interface More {
   model: string;
   finish: string;
   error: string;
+  /** What failures have in common, as the view of errors puts it. */
+  failure: string;
   /** Least seconds from arrival to the end, least seconds in the queue, least tokens. */
   seconds: number;
   waited: number;
   tokens: number;
 }
 
-export const NO_MORE: More = { model: "", finish: "", error: "", seconds: 0, waited: 0, tokens: 0 };
+export const NO_MORE: More = { model: "", finish: "", error: "", failure: "", seconds: 0, waited: 0, tokens: 0 };
 
 /** Whether a lane is what the filters ask for. */
 export function passing(trace: Trace, { q, tool, state, outcome }: Filters): (lane: Lane) => boolean {
@@ -31,14 +33,15 @@ export function passing(trace: Trace, { q, tool, state, outcome }: Filters): (la
 
 /** Whether a lane is what the further filters ask for; `now` ends what goes on. */
 export function passingMore(trace: Trace, more: More, now: number): (lane: Lane) => boolean {
-  const { model, finish, error, seconds, waited, tokens } = more;
+  const { model, finish, error, failure, seconds, waited, tokens } = more;
   return (lane) => {
     if (seconds && (lane.end ?? now) - lane.start < seconds) return false;
     if (waited && waitedOf(lane, now) < waited) return false;
     if (tokens && tokensOf(lane) < tokens) return false;
-    if (!model && !finish && !error) return true;
+    if (!model && !finish && !error && !failure) return true;
     const facts = factsOf(trace, lane);
-    return (!model || facts.model === model) && (!finish || facts.finish === finish) && (!error || facts.errors.includes(error));
+    return (!model || facts.model === model) && (!finish || facts.finish === finish) && (!error || facts.errors.includes(error)) &&
+      (!failure || facts.failures.includes(failure));
   };
 }
 
