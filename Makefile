@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev wheel demo test test-slow test-all vllm-tests clients clients-table agents campaign node ui records reference docs docs-serve lint format serve walk evidence gpu-check model lock clean
+.PHONY: help setup dev wheel demo test test-slow test-all vllm-tests clients clients-table phoenix agents campaign node ui records reference docs docs-serve lint format serve walk evidence gpu-check model lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,6 +91,14 @@ clients: dev $(CLIENTS)/.ready $(NODE_CLIENTS)/.ready ## Check the server with c
 clients-table: dev $(CLIENTS)/.ready $(NODE_CLIENTS)/.ready ## Check ours and vLLM's server with client libraries, write docs/reference/clients.md
 	@$(BIN)/python -m tests.clients --write
 
+PHOENIX := .cache/phoenix
+$(PHOENIX)/.ready: requirements/phoenix.txt
+	@$(PYTHON) -m venv $(PHOENIX)
+	@$(PHOENIX)/bin/pip install -q --disable-pip-version-check --no-deps --no-compile -r $<
+	@touch $@
+
+phoenix: $(PHOENIX)/.ready ## Install Arize Phoenix, to which a slow test sends spans
+
 # CLIENT and TEMPLATE choose one of each; docs/reference/agents.md tells of all that were run.
 agents: dev node ## Run coding agents against ours and vLLM's server, write docs/reference/agents.md (an hour)
 	@$(WITH_NODE) && $(BIN)/python -m tests.agents --newest --write \
@@ -159,8 +167,9 @@ model: dev ## Train the bundled model again, and measure it
 	@$(BIN)/python training/evaluate.py --card
 
 # The second lock is held by the first, so that the tests run on what the demo installs. The third
-# is what ALFWorld needs beyond the second, since not every machine can build it. The last two are of
-# the client libraries alone (the Node libraries have theirs in tests/clients/node), and of the site.
+# is what ALFWorld needs beyond the second, since not every machine can build it. The last are of
+# the client libraries alone (the Node libraries have theirs in tests/clients/node), of Phoenix, and
+# of the site.
 COMPILE = uv pip compile pyproject.toml --python-version 3.11 --excludes requirements/cpu-excludes.txt \
 	--extra-index-url $(TORCH_INDEX) --index-strategy unsafe-best-match --no-emit-index-url \
 	--no-annotate --custom-compile-command 'make lock'
@@ -172,6 +181,8 @@ lock: ## Resolve the CPU locks again (needs uv)
 		grep -vxFf requirements/cpu.txt; } >requirements/alfworld.txt
 	uv pip compile requirements/clients.in --python-version 3.11 --no-emit-index-url --no-annotate \
 		--custom-compile-command 'make lock' --upgrade -o requirements/clients.txt
+	uv pip compile requirements/phoenix.in --python-version 3.11 --no-emit-index-url --no-annotate \
+		--custom-compile-command 'make lock' --upgrade -o requirements/phoenix.txt
 	uv pip compile requirements/docs.in --python-version 3.11 --no-emit-index-url --no-annotate \
 		--custom-compile-command 'make lock' --upgrade -o requirements/docs.txt
 

@@ -243,7 +243,7 @@ class Backend(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class NoBackend:
     """The backend of an engine that is an object in memory: there is nothing to see."""
 

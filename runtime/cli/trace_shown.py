@@ -199,7 +199,7 @@ def _title(run: Run) -> str:
     told = run.span.attributes
     calls = counted(len(run.calls), "call")
     parts = [_seconds(run.span), counted(len(run.turns), "turn"), calls]
-    if names.INPUT_TOKENS in told:
+    if names.APPENDED_TOKENS in told:
         parts.append(_tokens(told))
     if run.http is not None:
         parts.append(f"status {run.http.status} after {_number(run.http.seconds, 3)} s")
@@ -210,7 +210,7 @@ def _title(run: Run) -> str:
 def _turn(number: int, span: SpanRecord) -> Item:
     told = span.attributes
     parts = [f"[cyan]turn {number}[/cyan] {_seconds(span)}"]
-    if names.INPUT_TOKENS in told:
+    if names.APPENDED_TOKENS in told:
         parts.append(_tokens(told))
     if names.TIME_TO_FIRST_CHUNK in told:
         parts.append(f"first output after {told[names.TIME_TO_FIRST_CHUNK]:.3f} s")
@@ -351,7 +351,7 @@ def _seconds(span: SpanRecord) -> str:
 
 
 def _tokens(told: Mapping[str, Any]) -> str:
-    asked, said = told[names.INPUT_TOKENS], told.get(names.OUTPUT_TOKENS, 0)
+    asked, said = told[names.APPENDED_TOKENS], told.get(names.OUTPUT_TOKENS, 0)
     return f"{asked} tokens in, {said} out, {told.get(names.CACHED_TOKENS, 0)} cached"
 
 

@@ -32,12 +32,18 @@ RESPONSE_ID = "gen_ai.response.id"
 FINISH_REASONS = "gen_ai.response.finish_reasons"
 TIME_TO_FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
 INPUT_TOKENS = "gen_ai.usage.input_tokens"
+"""All tokens of a turn's input, those in the cache too."""
+CACHED_TOKENS = "gen_ai.usage.cache_read.input_tokens"
 OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
 REASONING_TOKENS = "gen_ai.usage.reasoning.output_tokens"
 TOOL_NAME = "gen_ai.tool.name"
 TOOL_CALL_ID = "gen_ai.tool.call.id"
 TOOL_TYPE = "gen_ai.tool.type"
 ERROR_TYPE = "error.type"
+SESSION_ID = "session.id"
+"""The session's name, which the client chose."""
+USER_ID = "user.id"
+"""The user that the request names, or a digest of it."""
 
 # Content, which is sent only on request.
 INPUT_MESSAGES = "gen_ai.input.messages"
@@ -67,7 +73,10 @@ REQUEST_SENT = "caesura.request_sent"
 TURNS = "caesura.turns"
 CALLS = "caesura.calls"
 LIMIT = "caesura.limit"
-CACHED_TOKENS = "caesura.cached_tokens"
+APPENDED_TOKENS = "caesura.appended_tokens"
+"""Tokens of the input that were new: a resumed turn sends nothing again."""
+INPUT_LEFT_OUT = "caesura.input.left_out"
+"""On a chat: the number of messages that its whole input lacks, since it is bounded."""
 PAUSE_HANDLING = "caesura.pause.handling"
 PAUSE_SECONDS = "caesura.pause.seconds"
 PAUSE_QUEUE_SECONDS = "caesura.pause.queue_seconds"
@@ -91,3 +100,26 @@ PERSON_APPROVED = "caesura.person.approved"
 """Of an event of a call that waited for a person's approval: whether it was given."""
 MARK = "caesura."
 """The prefix of the events that tools mark, and of their attributes."""
+
+# -- the engine's states of a request, as spans that are sent and not recorded ---------------------
+
+ENGINE_SCOPE = "caesura.engine"
+"""The instrumentation scope of these spans."""
+PHASES = {
+    "waiting": "queue",
+    "loading": "load",
+    "prefill": "prefill",
+    "recompute": "recompute",
+    "decode": "decode",
+    "paused": "pause",
+    "offloaded": "pause",
+    "dropped": "pause",
+}
+"""The span's name of each state in the records."""
+KV_STATES = {"paused": "device", "offloaded": "host", "dropped": "dropped"}
+"""Where the KV cache of a paused request is, by its state in the records."""
+PHASE = "caesura.phase"
+KV_STATE = "caesura.kv.state"
+KV_BLOCKS = "caesura.kv.blocks"
+KV_HOST_BLOCKS = "caesura.kv.host_blocks"
+CONTEXT_TOKENS = "caesura.context_tokens"

@@ -268,6 +268,11 @@ class RemoteSession:
         """The response that the next one continues."""
         self._closed = False
 
+    @property
+    def context_tokens(self) -> int:
+        """The tokens of the context, as the server counted them."""
+        return self._context
+
     async def turn(
         self, messages: Sequence[Message], sampling: Sampling | None = None
     ) -> AsyncGenerator[Event, None]:

@@ -185,6 +185,11 @@ class SessionAcross:
         return getattr(self._session, "request_id", None)
 
     @property
+    def context_tokens(self) -> int | None:
+        """The tokens of the context behind the latest turn, if the engine tells it."""
+        return getattr(self._session, "context_tokens", None)
+
+    @property
     def sent_at(self) -> float | None:
         """When the latest turn was sent, if the engine tells it."""
         return getattr(self._session, "sent_at", None)

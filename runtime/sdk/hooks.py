@@ -325,6 +325,21 @@ class HookedSession:
         self._hooks = hooks
         self._reopen = reopen
 
+    @property
+    def request_id(self) -> str | None:
+        """The id of the latest request, if the engine has ids."""
+        return getattr(self._session, "request_id", None)
+
+    @property
+    def context_tokens(self) -> int | None:
+        """The tokens of the context behind the latest turn, if the engine tells it."""
+        return getattr(self._session, "context_tokens", None)
+
+    @property
+    def sent_at(self) -> float | None:
+        """When the latest turn was sent, if the engine tells it."""
+        return getattr(self._session, "sent_at", None)
+
     async def turn(
         self, messages: Sequence[Message], sampling: Sampling | None = None
     ) -> AsyncGenerator[Event, None]:

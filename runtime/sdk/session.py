@@ -480,9 +480,7 @@ class Session(AsyncClosing, Generic[T]):
         )
         if self._closed:
             raise EngineFailed("the session was closed before its run had begun")
-        trace = None
-        if settings.tracing is not None:
-            trace = settings.tracing.run(engine.model, self._about.name, self.id)
+        trace = settings.trace(engine, self._about.name, self.id, memory.messages[: self._fed])
         context = RunContext.of(engine, plan, self._tools, self._pictures, trace)
         is_retry = self._budget is not None
         if self._budget is None:

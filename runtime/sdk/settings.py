@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
+from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
 from caesura.runtime.events import T, Usage
 from caesura.runtime.run.limits import Limits
@@ -17,6 +18,7 @@ from caesura.tools.dispatcher import ToolCall, ToolResult
 if TYPE_CHECKING:
     from caesura.runtime.sdk.agent_tools import OwnTool
     from caesura.runtime.sdk.output import OutputForm
+    from caesura.runtime.tracing.run import RunTrace
     from caesura.runtime.tracing.tracing import Tracing
     from caesura.tools.people import People
 
@@ -70,6 +72,17 @@ class SessionSettings:
     hooks: tuple[Hooks[Any], ...]
     roles: Roles = field(default_factory=dict)
     """The agents that a conversation may be passed to."""
+
+    def trace(
+        self, engine: Engine, agent: str | None, session: str, earlier: Sequence[Message]
+    ) -> "RunTrace | None":
+        """Begin the span of a run in a session, behind its `earlier` messages, if it has one."""
+        if self.tracing is None:
+            return None
+        self.tracing.watch(engine.backend)
+        trace = self.tracing.run(engine.model, agent, session)
+        trace.remember(earlier)
+        return trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

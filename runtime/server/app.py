@@ -299,6 +299,8 @@ def _state(engine: Engine, tools: Registry, options: ServerOptions, parts: Serve
         options.shared_prefix_cache,
     )
     spans = tracing_of(parts.tracing, parts.recorder)
+    if spans is not None:
+        spans.watch(engine.backend)
     metrics = Metrics(None if spans is None else spans.exports, parts.recorder, tools.observed)
     if (queue := parts.queue) is not None:
         metrics.queue_seconds.set_function(lambda: queue.wait_seconds)

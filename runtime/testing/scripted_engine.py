@@ -169,6 +169,11 @@ class ScriptedSession:
         """Whether the session was closed at a call that another session will answer."""
 
     @property
+    def context_tokens(self) -> int:
+        """The tokens of the context, those of the latest turn too."""
+        return self._context
+
+    @property
     def messages(self) -> tuple[Message, ...]:
         """The whole conversation, including the script's output."""
         return self._transcript.messages

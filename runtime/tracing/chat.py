@@ -22,24 +22,35 @@ from caesura.runtime.tracing.content import (
     MAX_CHARACTERS,
     MAX_NAME_CHARACTERS,
     Content,
+    answer_message,
     clean,
+    each_message,
     input_messages,
-    output_messages,
+    json_of,
+    whole_input,
 )
 from caesura.runtime.tracing.status import fail_by
 from caesura.scheduler.messages import Message, Sampling
 
 
 class ChatTrace:
-    """The span of one turn. It holds the turn's text and calls if content is wanted."""
+    """The span of one turn. It holds the turn's text and calls if content is wanted.
 
-    def __init__(self, span: Span, messages: Sequence[Message], *, content: Content) -> None:
+    `said` is the JSON of each message of the conversation so far. The turn adds its own, if content
+    is wanted.
+    """
+
+    def __init__(
+        self, span: Span, messages: Sequence[Message], said: list[str], *, content: Content
+    ) -> None:
         self.span = span
         self.ended: TurnEnded | None = None
         self.request_id: str | None = None
         """The id of the engine's request that decoded the turn."""
         self.sent_at: float | None = None
         """When the turn's tokens were handed to the engine, a Unix time, if the engine tells."""
+        self.context_tokens: int | None = None
+        """The tokens of the context behind the turn, if the engine tells."""
         self.usage = UsageCount()
         self._content = content
         self._wanted = content.is_wanted(span)
@@ -50,8 +61,11 @@ class ChatTrace:
         self._reasoning: list[str] = []
         self._thought_characters = 0
         self._made: list[CallFinished] = []
+        self._said = said
         if self._wanted:
-            content.set(span, names.INPUT_MESSAGES, input_messages(messages))
+            new = each_message(messages)
+            said += new
+            content.set_input(span, whole_input(said), input_messages(new))
 
     def note(self, event: Event) -> None:
         """Add one event of the turn to the span."""
@@ -80,6 +94,20 @@ class ChatTrace:
             case _:
                 pass
 
+    @property
+    def input_tokens(self) -> dict[str, int]:
+        """The tokens of the input: all, those in the cache, and those that were new."""
+        if self.ended is None:
+            return {}
+        new, cached = self.ended.prompt_tokens, self.ended.cached_tokens
+        before = (self.context_tokens or 0) - self.ended.completion_tokens
+        whole = max(new, before)
+        return {
+            names.INPUT_TOKENS: whole,
+            names.CACHED_TOKENS: min(cached, whole),
+            names.APPENDED_TOKENS: new,
+        }
+
     def end(self, error: BaseException | None) -> str | None:
         """End the span, and return what the turn wrote, as JSON, if content is wanted.
 
@@ -88,6 +116,7 @@ class ChatTrace:
         written = None
         if self.ended is not None:
             self.span.set_attributes(_attributes(self.ended))
+            self.span.set_attributes(self.input_tokens)
         elif error is not None:
             fail_by(self.span, error)
         if self.sent_at is not None:
@@ -97,7 +126,9 @@ class ChatTrace:
         if self._wanted:
             reason = "error" if self.ended is None else names.PART_REASONS[self.ended.reason]
             texts = "".join(self._text), "".join(self._reasoning)
-            written = output_messages(*texts, self._made, reason)
+            message = answer_message(*texts, self._made)
+            self._said.append(json_of(message))
+            written = f"[{json_of({**message, 'finish_reason': reason})}]"
             self._content.set(self.span, names.OUTPUT_MESSAGES, written)
         self.span.end()
         return written
@@ -122,9 +153,7 @@ def asked(sampling: Sampling | None) -> dict[str, AttributeValue]:
 def _attributes(turn: TurnEnded) -> dict[str, AttributeValue]:
     attributes: dict[str, AttributeValue] = {
         names.FINISH_REASONS: (names.REASONS[turn.reason],),
-        names.INPUT_TOKENS: turn.prompt_tokens,
         names.OUTPUT_TOKENS: turn.completion_tokens,
-        names.CACHED_TOKENS: turn.cached_tokens,
     }
     if turn.spelled_tokens:
         attributes[names.SPELLED_TOKENS] = turn.spelled_tokens

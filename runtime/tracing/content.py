@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from caesura.intercept.calls.events import CallFinished
+from caesura.runtime.recording import conventions as names
 from caesura.scheduler.messages import Message
 
 if TYPE_CHECKING:
@@ -15,7 +16,16 @@ MAX_CHARACTERS = 4096
 """The most characters of one text; a longer text is cut."""
 MAX_NAME_CHARACTERS = 100
 MAX_MESSAGES = 20
-"""The most messages of one attribute; of more messages, the last ones are kept."""
+"""The most new messages of a turn that are kept, the last ones."""
+MAX_INPUT_CHARACTERS = 2**17
+"""The most characters of the messages of a whole input; the first and the last ones are kept."""
+
+
+class Input(NamedTuple):
+    """The messages of a turn's whole input, as JSON, and how many do not fit."""
+
+    text: str
+    left_out: int = 0
 
 
 class Keeper(Protocol):
@@ -32,6 +42,18 @@ class Content:
     def __init__(self, sent: bool, keeper: Keeper | None) -> None:
         self._sent = sent
         self._keeper = keeper
+
+    def set_input(self, span: "Span", whole: "Input", new: str) -> None:
+        """Write the input of a turn: all of it where it is sent, what is new where it is kept.
+
+        A recording holds the other messages in its earlier turns.
+        """
+        if self._sent:
+            span.set_attribute(names.INPUT_MESSAGES, whole.text)
+            if whole.left_out:
+                span.set_attribute(names.INPUT_LEFT_OUT, whole.left_out)
+        if self._keeper is not None:
+            self._keeper.keep(span, names.INPUT_MESSAGES, new)
 
     def is_sent(self, span: "Span") -> bool:
         """Return whether this span's content leaves this machine with it."""
@@ -69,13 +91,36 @@ def cut(text: str) -> str:
     return f"{clean(text, MAX_CHARACTERS)} [cut: {len(text)} characters in all]"
 
 
-def input_messages(messages: Sequence[Message]) -> str:
-    """Return the last messages that were sent to the model, as JSON."""
-    return _json([_message(message) for message in messages[-MAX_MESSAGES:]])
+def each_message(messages: Sequence[Message]) -> list[str]:
+    """Return the JSON of each message."""
+    return [_json(_message(message)) for message in messages]
 
 
-def output_messages(text: str, reasoning: str, calls: Iterable[CallFinished], reason: str) -> str:
-    """Return the reasoning, the text and the calls of a turn, as JSON."""
+def input_messages(messages: Sequence[str]) -> str:
+    """Return the last of these messages, which are JSON, as one JSON."""
+    return f"[{', '.join(messages[-MAX_MESSAGES:])}]"
+
+
+def whole_input(messages: Sequence[str]) -> Input:
+    """Return the messages of a conversation, which are JSON, as the input of a turn.
+
+    Where they exceed `MAX_INPUT_CHARACTERS`, the first one and the last ones are kept.
+    """
+    if not messages:
+        return Input("[]")
+    left = MAX_INPUT_CHARACTERS - len(messages[0])
+    kept: list[str] = []
+    for message in reversed(messages[1:]):
+        left -= len(message)
+        if left < 0:
+            break
+        kept.append(message)
+    text = ", ".join([messages[0], *reversed(kept)])
+    return Input(f"[{text}]", len(messages) - 1 - len(kept))
+
+
+def answer_message(text: str, reasoning: str, calls: Iterable[CallFinished]) -> dict[str, Any]:
+    """Return the reasoning, the text and the calls of a turn as a message."""
     parts: list[dict[str, Any]] = []
     if reasoning:
         parts.append({"type": "reasoning", "content": cut(reasoning)})
@@ -83,7 +128,12 @@ def output_messages(text: str, reasoning: str, calls: Iterable[CallFinished], re
         parts.append(_text(text))
     shown = list(calls)[:MAX_MESSAGES]
     parts += [_call(call.call_id, call.name, call.arguments) for call in shown]
-    return _json([{"role": "assistant", "parts": parts, "finish_reason": reason}])
+    return {"role": "assistant", "parts": parts}
+
+
+def json_of(message: Mapping[str, Any]) -> str:
+    """Return a message as JSON."""
+    return _json(message)
 
 
 def _message(message: Message) -> dict[str, Any]:

@@ -56,17 +56,20 @@ def langfuse(span: ReadableSpan, said: Attributes) -> dict[str, AttributeValue]:
     """
     operation = said.get(names.OPERATION)
     found: dict[str, AttributeValue] = {
-        "langfuse.observation.type": _LANGFUSE_TYPES[str(operation)]
+        "langfuse.observation.type": _LANGFUSE_TYPES.get(str(operation), "span")
     }
-    if conversation := said.get(names.CONVERSATION_ID):
-        found["langfuse.session.id"] = conversation
+    if session := _session(said):
+        found["langfuse.session.id"] = session
+    if user := said.get(names.USER_ID):
+        found["langfuse.user.id"] = user
     if error := said.get(names.ERROR_TYPE):
         found["langfuse.observation.level"] = "ERROR"
         found["langfuse.observation.status_message"] = span.status.description or str(error)
     if operation == names.INVOKE_AGENT:
         found["langfuse.observation.usage_details"] = "{}"
         if span.parent is None:
-            found["langfuse.trace.name"] = str(said.get(names.AGENT_NAME) or span.name)
+            name = said.get(names.AGENT_NAME) or said.get(names.SESSION_ID) or span.name
+            found["langfuse.trace.name"] = str(name)
     if operation == names.CHAT:
         found |= _generation(span, said)
     return found
@@ -84,8 +87,10 @@ def _generation(span: ReadableSpan, said: Attributes) -> dict[str, AttributeValu
         found["langfuse.observation.completion_start_time"] = first.isoformat()
     if names.OUTPUT_TOKENS in said:
         given, written = _tokens(said, names.INPUT_TOKENS), _tokens(said, names.OUTPUT_TOKENS)
-        thought = _tokens(said, names.REASONING_TOKENS)
-        usage = {"input": given, "output": written - thought}
+        thought, cached = _tokens(said, names.REASONING_TOKENS), _tokens(said, names.CACHED_TOKENS)
+        # Langfuse adds these up, so each token is in one of them.
+        usage = {"input": given - cached, "output": written - thought}
+        usage |= {"input_cached_tokens": cached} if cached else {}
         usage |= {"output_reasoning_tokens": thought} if thought else {}
         found["langfuse.observation.usage_details"] = json.dumps(usage)
     return found
@@ -94,9 +99,10 @@ def _generation(span: ReadableSpan, said: Attributes) -> dict[str, AttributeValu
 def openinference(span: ReadableSpan, said: Attributes) -> dict[str, AttributeValue]:
     """Return the attributes of OpenInference, by which Phoenix tells kinds, tokens and texts."""
     operation = str(said.get(names.OPERATION))
-    found: dict[str, AttributeValue] = {"openinference.span.kind": _OPENINFERENCE_KINDS[operation]}
-    if conversation := said.get(names.CONVERSATION_ID):
-        found["session.id"] = conversation
+    kind = _OPENINFERENCE_KINDS.get(operation, "CHAIN")
+    found: dict[str, AttributeValue] = {"openinference.span.kind": kind}
+    if session := _session(said):
+        found["session.id"] = session
     if agent := said.get(names.AGENT_NAME):
         found["agent.name"] = agent
     if operation == names.EXECUTE_TOOL:
@@ -122,6 +128,8 @@ def _model(said: Attributes) -> dict[str, AttributeValue]:
         found["llm.token_count.prompt"] = given
         found["llm.token_count.completion"] = written
         found["llm.token_count.total"] = given + written
+        if cached := _tokens(said, names.CACHED_TOKENS):
+            found["llm.token_count.prompt_details.cache_read"] = cached
         if thought := _tokens(said, names.REASONING_TOKENS):
             found["llm.token_count.completion_details.reasoning"] = thought
     for name, prefix in (
@@ -206,7 +214,7 @@ class Speaking(SpanExporter):
 
     def _spoken(self, span: ReadableSpan) -> ReadableSpan:
         said = span.attributes or {}
-        if said.get(names.OPERATION) not in _LANGFUSE_TYPES:
+        if said.get(names.OPERATION) not in _LANGFUSE_TYPES and names.PHASE not in said:
             return span
         more: dict[str, AttributeValue] = {}
         for dialect in self._dialects:
@@ -229,6 +237,11 @@ def _with(span: ReadableSpan, attributes: Attributes) -> ReadableSpan:
         end_time=span.end_time,
         instrumentation_scope=span.instrumentation_scope,
     )
+
+
+def _session(said: Attributes) -> AttributeValue | None:
+    """Return the session's name that a client chose, else the SDK's id of the conversation."""
+    return said.get(names.SESSION_ID) or said.get(names.CONVERSATION_ID)
 
 
 def _parameters(said: Attributes) -> str:

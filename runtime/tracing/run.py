@@ -8,6 +8,7 @@ import hashlib
 import json
 import secrets
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from contextvars import Context, copy_context
@@ -28,7 +29,8 @@ from caesura.runtime.tracing.content import (
     Content,
     clean,
     cut,
-    input_messages,
+    each_message,
+    whole_input,
 )
 from caesura.runtime.tracing.propagation import headers_of
 from caesura.runtime.tracing.status import fail, fail_by
@@ -147,6 +149,7 @@ class TracedSession:
             # The id under which an engine's records name the request, if it keeps records.
             chat.request_id = getattr(self._session, "request_id", None)
             chat.sent_at = getattr(self._session, "sent_at", None)
+            chat.context_tokens = getattr(self._session, "context_tokens", None)
             self._end(chat, error)
 
     async def remember(self, answer: Sequence[Message]) -> None:
@@ -183,8 +186,16 @@ class RunTrace:
         self._usage = Usage()
         # Receivers show a trace by the texts of its first span; recordings have those of its turns.
         self._tells_content = content.is_sent(span)
-        self._asked: str | None = None
+        self._said: list[str] = []
+        """The JSON of each message so far, if content is wanted."""
+        self._has_asked = False
         self._written: str | None = None
+        self._input: Counter[str] = Counter()
+
+    def remember(self, messages: Sequence[Message]) -> None:
+        """Take in the conversation before the run, which is a part of its turns' inputs."""
+        if self._tells_content:
+            self._said += each_message(messages)
 
     def session(self, session: EngineSession) -> TracedSession:
         """Return the engine session, wrapped so that its turns have spans."""
@@ -237,23 +248,26 @@ class RunTrace:
             SpanKind.CLIENT,
             attributes | self._same | asked(sampling),
         )
-        if self._tells_content and self._asked is None:
-            self._asked = input_messages(messages)
-            self._content.set(self._span, names.INPUT_MESSAGES, self._asked)
-        return ChatTrace(span, messages, content=self._content)
+        if self._tells_content and not self._has_asked:
+            self._has_asked = True
+            asked_for = whole_input([*self._said, *each_message(messages)])
+            self._content.set(self._span, names.INPUT_MESSAGES, asked_for.text)
+        return ChatTrace(span, messages, self._said, content=self._content)
 
     def _end_chat(self, chat: ChatTrace, error: BaseException | None) -> None:
         self._written = chat.end(error) or self._written
         self._usage += chat.usage.total
+        self._input.update(chat.input_tokens)
         if chat.ended is None:
             self._usage += Usage(turns=1)  # a turn that ended early counts too
 
     def _end(self, ended: RunEnded | None, error: BaseException | None) -> None:
         self._span.set_attributes(
             {
-                names.INPUT_TOKENS: self._usage.prompt_tokens,
+                names.INPUT_TOKENS: self._input[names.INPUT_TOKENS],
                 names.OUTPUT_TOKENS: self._usage.completion_tokens,
-                names.CACHED_TOKENS: self._usage.cached_tokens,
+                names.CACHED_TOKENS: self._input[names.CACHED_TOKENS],
+                names.APPENDED_TOKENS: self._usage.prompt_tokens,
                 names.TURNS: self._usage.turns,
                 names.CALLS: self._usage.calls,
             }

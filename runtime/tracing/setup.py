@@ -41,11 +41,11 @@ def tracing_of(given: "Given" = None, recorder: "Recorder | None" = None) -> "Tr
         from opentelemetry.sdk.trace import SpanProcessor
         from opentelemetry.trace import TracerProvider
 
-        from caesura.runtime.tracing.tracing import Tracing, recorded, recorded_beside, through
+        from caesura.runtime.tracing.tracing import beside, recorded, recorded_beside, through
     except ImportError as error:
         raise UsageError(f"tracing needs OpenTelemetry ({error}): {INSTALL}") from None
     if isinstance(given, TracerProvider):
-        return Tracing(given) if recorder is None else recorded_beside(recorder, given)
+        return beside(given) if recorder is None else recorded_beside(recorder, given)
     if isinstance(given, SpanProcessor):
         return through(given) if recorder is None else recorded(recorder, given)
     raise UsageError(

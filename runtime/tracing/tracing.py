@@ -12,12 +12,14 @@ from opentelemetry.sdk.trace.export import SpanExporter
 from opentelemetry.trace import TracerProvider
 
 from caesura.distribution import __version__
+from caesura.runtime.engine import Backend
 from caesura.runtime.receiver import GRPC, Receiver
 from caesura.runtime.recording import conventions as names
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.tracing.content import Content, is_captured
 from caesura.runtime.tracing.dialects import Speaking, dialects_in
 from caesura.runtime.tracing.export import Exports
+from caesura.runtime.tracing.phases import EnginePhases
 from caesura.runtime.tracing.propagation import context_from
 from caesura.runtime.tracing.run import RunTrace
 from caesura.runtime.tracing.spans import RecordAll, SpanEntries
@@ -39,12 +41,19 @@ class Tracing:
         provider: TracerProvider,
         exports: Exports | None = None,
         entries: SpanEntries | None = None,
+        phases: EnginePhases | None = None,
     ) -> None:
         self._tracer = provider.get_tracer(names.SCOPE, __version__)
         keeper = entries if entries is not None and entries.wants_content else None
         self._content = Content(is_captured(os.environ), keeper)
         self.exports = exports
         """Counts lost spans; None if the caller's own provider or processor sends them."""
+        self._phases = phases
+
+    def watch(self, engine: Backend) -> None:
+        """Make spans of the phases of an engine's turns, where spans are sent."""
+        if self._phases is not None:
+            self._phases.watch(engine)
 
     def run(
         self,
@@ -72,7 +81,7 @@ class Tracing:
         }
         attributes |= {name: value for name, value in given.items() if value}
         span = self._tracer.start_span(
-            f"{names.INVOKE_AGENT} {agent}" if agent else names.INVOKE_AGENT,
+            f"{names.INVOKE_AGENT} {agent or model}",
             context_from(came_with),
             attributes=attributes,
         )
@@ -87,7 +96,23 @@ def through(processor: SpanProcessor) -> Tracing:
     """
     provider = SdkTracerProvider(resource=service())
     provider.add_span_processor(processor)
-    return Tracing(provider, processor if isinstance(processor, Exports) else None)
+    exports = processor if isinstance(processor, Exports) else None
+    return Tracing(provider, exports, phases=phases_of(provider))
+
+
+@cache
+def phases_of(provider: TracerProvider) -> EnginePhases | None:
+    """Return what makes spans of an engine's phases with a provider, if that takes processors."""
+    if not isinstance(provider, SdkTracerProvider):
+        return None
+    phases = EnginePhases(provider)
+    provider.add_span_processor(phases)
+    return phases
+
+
+def beside(provider: TracerProvider) -> Tracing:
+    """Return a `Tracing` with the caller's provider."""
+    return Tracing(provider, phases=phases_of(provider))
 
 
 def recorded(recorder: Recorder, processor: SpanProcessor | None = None) -> Tracing:
@@ -107,9 +132,11 @@ def _recorded(recorder: Recorder, processor: SpanProcessor | None) -> Tracing:
     provider.sampler = RecordAll(provider.sampler)
     entries = SpanEntries(recorder)
     provider.add_span_processor(entries)
-    if processor is not None:
-        provider.add_span_processor(processor)
-    return Tracing(provider, processor if isinstance(processor, Exports) else None, entries)
+    if processor is None:
+        return Tracing(provider, entries=entries)
+    provider.add_span_processor(processor)
+    exports = processor if isinstance(processor, Exports) else None
+    return Tracing(provider, exports, entries, phases_of(provider))
 
 
 _RECORDED: WeakValueDictionary[tuple[Recorder, SpanProcessor | None], Tracing]
@@ -126,7 +153,7 @@ def recorded_beside(recorder: Recorder, provider: TracerProvider) -> Tracing:
         return Tracing(provider)
     entries = SpanEntries(recorder)
     provider.add_span_processor(entries)
-    return Tracing(provider, entries=entries)
+    return Tracing(provider, entries=entries, phases=phases_of(provider))
 
 
 def service() -> Resource:

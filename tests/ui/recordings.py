@@ -262,10 +262,11 @@ def chat(
         start,
         end,
         gen_ai__request__model="tiny",
-        gen_ai__usage__input_tokens=given,
+        gen_ai__usage__input_tokens=given + cached,
+        caesura__appended_tokens=given,
         gen_ai__usage__output_tokens=decoded,
         gen_ai__response__time_to_first_chunk=0.512,
-        caesura__cached_tokens=cached,
+        gen_ai__usage__cache_read__input_tokens=cached,
         caesura__request__id=request.rsplit("-", 1)[0],
     )
 

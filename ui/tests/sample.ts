@@ -136,7 +136,7 @@ function chat(world: World, id: string, turn: number, start: number, end: number
     kind: "span", trace: id.padEnd(32, "0"), span: `chat${turn}`, parent: "run", name: "chat sample", start, end, status: "ok",
     attributes: {
       "gen_ai.operation.name": "chat", "caesura.request.id": id.replace(/-[^-]*$/, ""), "gen_ai.usage.output_tokens": decoded,
-      "gen_ai.usage.input_tokens": tokens - decoded, "caesura.cached_tokens": turn ? tokens - decoded : 0,
+      "caesura.appended_tokens": tokens - decoded, "gen_ai.usage.cache_read.input_tokens": turn ? tokens - decoded : 0,
       "gen_ai.response.time_to_first_chunk": 0.05,
       ...(world.content ? {
         "gen_ai.input.messages": messages(turn ? "tool" : "user", turn ? "The result." : "What is the tallest tree?"),

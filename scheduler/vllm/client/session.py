@@ -87,6 +87,11 @@ class VllmSession:
         """When the latest turn's tokens were handed to vLLM, a Unix time; None before."""
 
     @property
+    def context_tokens(self) -> int:
+        """The tokens of the context, those of the latest turn too."""
+        return len(self.tokens)
+
+    @property
     def request_id(self) -> str | None:
         """The id of the latest request; the engine's records may append a `-` and more to it."""
         return self._request.request_id

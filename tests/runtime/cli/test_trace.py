@@ -93,7 +93,7 @@ ENTRIES: list[Entry] = [
         101.5,
         **{
             "caesura.request.id": "session-abc",
-            "gen_ai.usage.input_tokens": 300,
+            "caesura.appended_tokens": 300,
             "gen_ai.usage.output_tokens": 21,
             "gen_ai.conversation.id": "talk-9",
         },
@@ -101,7 +101,7 @@ ENTRIES: list[Entry] = [
     pause(),
     span("execute_tool search", "t1", 101.5, 103.5, **{"gen_ai.tool.name": "search"}),
     pause(**ENDED),
-    span("invoke_agent", "r1", 100.0, 104.0, **{"gen_ai.usage.input_tokens": 300}),
+    span("invoke_agent", "r1", 100.0, 104.0, **{"caesura.appended_tokens": 300}),
     pause(request="other-1-x", session="other-1-x", at=102.0),
     {"kind": "steps", "at": [101.0], "seconds": [0.02]},
 ]

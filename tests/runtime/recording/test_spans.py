@@ -65,10 +65,10 @@ async def test_a_run_its_turns_and_calls_are_told(recorder: Recorder) -> None:
     assert all(each["kind"] == "span" for each in entries)
     begun = [each["name"] for each in entries if each["end"] is None]
     ended = {each["name"]: each for each in entries if each["end"] is not None}
-    assert begun == ["invoke_agent", "execute_tool tell"]
-    top = ended["invoke_agent"]
+    assert begun == ["invoke_agent m", "execute_tool tell"]
+    top = ended["invoke_agent m"]
     assert {each["trace"] for each in entries} == {top["trace"]}
-    assert {each["parent"] for each in entries if each["name"] != "invoke_agent"} == {top["span"]}
+    assert {each["parent"] for each in entries if each["name"] != "invoke_agent m"} == {top["span"]}
     assert top["start"] <= ended["chat m"]["start"] <= ended["chat m"]["end"] <= top["end"]
     assert ended["chat m"]["attributes"]["caesura.request.id"] == "scripted-1"
     assert [each["status"] for each in entries if each["end"]] == ["unset"] * 4

@@ -83,6 +83,8 @@ RULES = [
     Rule(PHOENIX, "total tokens are the sum", (TURN,), lambda facts, _: facts[
         "llm.token_count.total"] == facts["llm.token_count.prompt"] + facts[
         "llm.token_count.completion"] > 0),
+    Rule(PHOENIX, "cached tokens are a part of the prompt's", (TURN,), lambda facts, _: facts.get(
+        "llm.token_count.prompt_details.cache_read", 0) <= facts["llm.token_count.prompt"]),
     Rule(PHOENIX, "an agent counts no tokens of its turns again", (RUN,), lambda facts, _: not [
         name for name in facts if name.startswith("llm.token_count")]),
     Rule(PHOENIX, "a tool has a name", (CALL,), lambda facts, _: facts["tool.name"] == "pay"),
@@ -172,8 +174,10 @@ async def test_texts_are_those_of_the_conversation(
     at = "llm.output_messages.0.message.tool_calls.1.tool_call.function"
     assert said[f"{at}.name"] == "pay" and json.loads(said[f"{at}.arguments"]) == {"amount": 900}
     answers = facts(second)
-    assert answers["llm.input_messages.0.message.role"] == "tool"
-    assert answers["llm.input_messages.0.message.content"] == "paid 5"
+    assert answers["llm.input_messages.0.message.content"] == "Pay both."
+    assert answers["llm.input_messages.1.message.role"] == "assistant"
+    assert answers["llm.input_messages.2.message.role"] == "tool"
+    assert answers["llm.input_messages.2.message.content"] == "paid 5"
     paid, refused = sorted(map(facts, of_kind(receiver, CALL)), key=lambda one: one["input.value"])
     assert (paid["input.value"], paid["output.value"]) == ('{"amount": 5}', "paid 5")
     assert refused["langfuse.observation.level"] == "ERROR"
@@ -194,7 +198,9 @@ async def test_usage_is_told_once_in_langfuse(receiver: Received) -> None:
     for span in of_kind(receiver, TURN):
         said = facts(span)
         usage = json.loads(said["langfuse.observation.usage_details"])
-        assert usage["input"] == said["gen_ai.usage.input_tokens"]
+        cached = usage.get("input_cached_tokens", 0)
+        assert cached == said["gen_ai.usage.cache_read.input_tokens"]
+        assert usage["input"] + cached == said["gen_ai.usage.input_tokens"]
         written = usage["output"] + usage.get("output_reasoning_tokens", 0)
         assert written == said["gen_ai.usage.output_tokens"]
 

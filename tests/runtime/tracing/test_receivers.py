@@ -22,7 +22,7 @@ from caesura.runtime.tracing.tracing import exporter_of
 from caesura.tools.calculator.tool import calculator
 from tests.runtime.tracing.receivers import grpc_receiver, http_receiver
 
-RUN = ["chat m", "chat m", "execute_tool calculator", "invoke_agent"]
+RUN = ["chat m", "chat m", "execute_tool calculator", "invoke_agent m"]
 
 
 async def run(**options: Any) -> str:
@@ -80,7 +80,7 @@ async def test_the_environment_switches_it_on(monkeypatch: pytest.MonkeyPatch) -
         await flushed(tracing.exports)
         assert received.names == RUN
         (root,) = [span for span in received.spans if not span.parent_span_id]
-        assert root.name == "invoke_agent"
+        assert root.name == "invoke_agent m"
         assert {span.trace_id for span in received.spans} == {root.trace_id}
         assert received.headers[0]["authorization"] == "Bearer k"
         assert received.resource["service.name"] == "my-agents"
@@ -119,7 +119,7 @@ async def test_the_spans_of_a_short_program_arrive(protocol: str) -> None:
             stderr=asyncio.subprocess.PIPE,
         )
         assert await process.communicate() == (b"Hi.\n", b"")
-        assert received.names == ["chat m", "invoke_agent"]
+        assert received.names == ["chat m", "invoke_agent m"]
 
 
 async def test_text_that_cannot_be_encoded_loses_nothing(
@@ -137,7 +137,7 @@ async def test_text_that_cannot_be_encoded_loses_nothing(
             await Agent(ScriptedEngine(script, model="m"), [], tracing=provider).run(half)
         await flushed(exports)
         assert exports.dropped == 0
-        assert received.names == ["chat m", "chat m", f"execute_tool {'?' * 100}", "invoke_agent"]
+        assert received.names == ["chat m", "chat m", f"execute_tool {'?' * 100}", "invoke_agent m"]
 
 
 async def test_an_answer_of_500_drops_and_counts(

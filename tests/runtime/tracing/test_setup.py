@@ -16,9 +16,12 @@ from caesura.runtime.receiver import Receiver, receiver_in, receiver_of_process
 from caesura.runtime.recording import conventions
 from caesura.runtime.tracing.content import (
     MAX_CHARACTERS,
+    MAX_INPUT_CHARACTERS,
     MAX_MESSAGES,
+    each_message,
     input_messages,
     is_captured,
+    whole_input,
 )
 from caesura.runtime.tracing.export import Exports
 from caesura.runtime.tracing.setup import from_environment, tracing_of
@@ -146,13 +149,26 @@ messages = st.fixed_dictionaries(
 @settings(deadline=None)
 @given(st.lists(messages, max_size=30))
 def test_any_messages_can_be_told(said: list[dict[str, Any]]) -> None:
-    written = json.loads(input_messages(said))
+    written = json.loads(input_messages(each_message(said)))
     assert [each["role"] for each in written] == [each["role"] for each in said[-MAX_MESSAGES:]]
 
 
 def test_long_conversations_are_bounded() -> None:
     said = [{"role": "user", "content": "x" * 100_000}] * 100
-    assert len(input_messages(said)) < MAX_MESSAGES * (MAX_CHARACTERS + 200)
+    assert len(input_messages(each_message(said))) < MAX_MESSAGES * (MAX_CHARACTERS + 200)
+    first = {"role": "system", "content": "Keep quiet."}
+    whole = whole_input(each_message([first, *said]))
+    assert len(whole.text) < MAX_INPUT_CHARACTERS + 200
+    told = json.loads(whole.text)
+    assert told[0]["role"] == "system"
+    assert len(told) + whole.left_out == 101
+
+
+def test_a_short_conversation_is_told_as_a_whole() -> None:
+    said = each_message([{"role": "user", "content": str(number)} for number in range(100)])
+    whole = whole_input(said)
+    assert (len(json.loads(whole.text)), whole.left_out) == (100, 0)
+    assert whole_input([]).text == "[]"
 
 
 @settings(deadline=None)

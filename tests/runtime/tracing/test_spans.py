@@ -89,9 +89,10 @@ async def test_a_run_has_a_chat_a_turn_and_a_span_a_call(spans: Spans) -> None:
         "gen_ai.agent.name": "doubler",
         "gen_ai.conversation.id": conversation,
         "gen_ai.response.finish_reasons": ("stop",),
-        "gen_ai.usage.input_tokens": usage.prompt_tokens,
+        "gen_ai.usage.input_tokens": usage.prompt_tokens + usage.cached_tokens,
         "gen_ai.usage.output_tokens": usage.completion_tokens,
-        "caesura.cached_tokens": usage.cached_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+        "caesura.appended_tokens": usage.prompt_tokens,
         "caesura.turns": 2,
         "caesura.calls": 2,
     }
@@ -102,7 +103,8 @@ async def test_a_run_has_a_chat_a_turn_and_a_span_a_call(spans: Spans) -> None:
     assert (first["gen_ai.request.temperature"], first["gen_ai.request.max_tokens"]) == (0.5, 50)
     assert first["gen_ai.response.time_to_first_chunk"] >= 0
     for name, total in (
-        ("gen_ai.usage.input_tokens", usage.prompt_tokens),
+        ("caesura.appended_tokens", usage.prompt_tokens),
+        ("gen_ai.usage.cache_read.input_tokens", usage.cached_tokens),
         ("gen_ai.usage.output_tokens", usage.completion_tokens),
     ):
         assert first[name] + second[name] == total
@@ -134,6 +136,28 @@ async def test_equal_calls_have_equal_digests(spans: Spans) -> None:
     assert "4" not in str({name for name in first if "arguments" in name})
 
 
+async def test_the_input_of_a_turn_counts_the_cached_context(spans: Spans) -> None:
+    await agent(spans, [call("double", n=4), say("8")], [double]).run("Double 4.")
+    first, second = map(facts, spans.named("chat"))
+    held = first["gen_ai.usage.input_tokens"] + first["gen_ai.usage.output_tokens"]
+    assert first["gen_ai.usage.input_tokens"] == first["caesura.appended_tokens"]
+    assert second["gen_ai.usage.cache_read.input_tokens"] == held
+    assert second["gen_ai.usage.input_tokens"] == held + second["caesura.appended_tokens"]
+
+
+async def test_the_input_of_a_sessions_second_run_has_the_first(
+    spans: Spans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true")
+    async with agent(spans, [say("A"), say("B")]).session() as session:
+        await session.run("a")
+        await session.run("b")
+    told = [json.loads(facts(span)["gen_ai.input.messages"]) for span in spans.named("chat")]
+    said = [[each["parts"][0]["content"] for each in messages] for messages in told]
+    assert said == [["a"], ["a", "A", "b"]]
+    assert facts(spans.named("invoke_agent")[1])["gen_ai.input.messages"] == json.dumps(told[1])
+
+
 async def test_a_resumed_turn_tells_of_its_pause(spans: Spans) -> None:
     await agent(spans, [call("double", n=4), say("8")], [double]).run("Double 4.")
     first, second = map(facts, spans.named("chat"))
@@ -155,7 +179,7 @@ async def test_the_runs_of_a_session_are_one_conversation(spans: Spans) -> None:
         await session.run("a")
         await session.run("b")
     one, two = spans.named("invoke_agent")
-    assert one.name == "invoke_agent"
+    assert one.name == "invoke_agent m"
     assert facts(one)["gen_ai.conversation.id"] == facts(two)["gen_ai.conversation.id"]
     assert one.context is not None and two.context is not None
     assert one.context.trace_id != two.context.trace_id
@@ -308,7 +332,7 @@ async def test_leaving_the_stream_early_ends_every_span(spans: Spans) -> None:
             break
     assert error_of(spans.one("chat")) == "cancelled"
     assert error_of(spans.one("invoke_agent")) == "cancelled"
-    assert spans.all[-1].name == "invoke_agent"
+    assert spans.all[-1].name == "invoke_agent m"
 
 
 async def test_a_call_that_is_cancelled_before_it_begins_has_an_end(spans: Spans) -> None:
@@ -430,7 +454,8 @@ async def test_content_is_sent_if_asked_for_and_bounded(
     text, made = written["parts"]
     assert text == {"type": "text", "content": SECRET}
     assert (made["type"], made["name"], made["arguments"]) == ("tool_call", "tell", arguments)
-    (result,) = json.loads(second["gen_ai.input.messages"])
+    *before, result = json.loads(second["gen_ai.input.messages"])
+    assert before == [system, user, {"role": "assistant", "parts": written["parts"]}]
     assert result["parts"][0]["response"] == f"{SECRET} it is"
     (answer,) = json.loads(second["gen_ai.output.messages"])
     assert answer["parts"][0]["content"].startswith(SECRET)

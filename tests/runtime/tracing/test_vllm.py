@@ -24,8 +24,11 @@ async def test_vllms_spans_are_children_of_ours() -> None:
     written, _ = await process.communicate()
     assert process.returncode == 0
     spans = json.loads(written.splitlines()[-1])
-    assert spans.count(["invoke_agent", None]) == 2
+    assert spans.count(["invoke_agent caesura-tiny", None]) == 2
     # One of the two runs: of a request that may pause, vLLM tells nothing.
     assert [parent for name, parent in spans if name == "llm_request"] == ["chat caesura-tiny"]
-    calls = [["execute_tool calculator", "invoke_agent"]]
+    calls = [["execute_tool calculator", "invoke_agent caesura-tiny"]]
     assert [each for each in spans if each[0].startswith("execute_tool")] == calls
+    # The engine's records become spans of what it did.
+    for phase, parent in (("prefill", "chat"), ("decode", "chat"), ("pause", "invoke_agent")):
+        assert [phase, f"{parent} caesura-tiny"] in spans

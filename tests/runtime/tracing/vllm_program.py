@@ -27,7 +27,7 @@ async def main() -> None:
             assert tracing is not None and tracing.exports is not None
             await asyncio.to_thread(tracing.exports.force_flush)
             for _ in range(3000):
-                if "llm_request" in received.names:
+                if {"llm_request", "pause", "decode"} <= set(received.names):
                     break
                 await asyncio.sleep(0.02)
         finally:

@@ -27,7 +27,7 @@ export function RunView({ run, trace, version, now }: { run: Run; trace: Trace; 
           <span>{span.end === null ? <>open for <b>{duration(now - span.start)}</b></> : <b>{duration(span.end - span.start)}</b>}</span>
           <span>{counted(run.turns.length, "turn")}</span>
           <span>{counted(run.calls.length, "call")}</span>
-          <span>{count(sum("gen_ai.usage.input_tokens"))} tokens in, {count(sum("gen_ai.usage.output_tokens"))} out, {count(sum("caesura.cached_tokens"))} cached</span>
+          <span>{count(sum("caesura.appended_tokens"))} tokens in, {count(sum("gen_ai.usage.output_tokens"))} out, {count(sum("gen_ai.usage.cache_read.input_tokens"))} cached</span>
           {span.status === "error" && <span class="bad">{textIn(span.attributes, "error.type") === "cancelled" ? "the client left" : kindOf(span)}{limit && ` (${limit})`}{span.message && `, ${visible(span.message)}`}</span>}
         </span>
       </header>

@@ -63,10 +63,10 @@ function Facts({ turn }: { turn: Turn }) {
     <span class="facts">
       <span>{span.end === null ? "open" : duration(span.end - span.start)}</span>
       {first !== null && <span title="From the turn's beginning until its first text or call could be sent on; a call can be when it is known to be one">first output {duration(first)}</span>}
-      <span title="Tokens that were appended for this turn">{count(of("gen_ai.usage.input_tokens"))} tokens in</span>
+      <span title="Tokens that were appended for this turn">{count(of("caesura.appended_tokens"))} tokens in</span>
       <span>{count(of("gen_ai.usage.output_tokens"))} out</span>
       {thought !== null && <span title="Those of the tokens out that the model spent on thinking" data-testid="thinking-tokens">{count(thought)} of them thinking</span>}
-      <span title="Tokens of the context that needed no computation">{count(of("caesura.cached_tokens"))} cached</span>
+      <span title="Tokens of the context that needed no computation">{count(of("gen_ai.usage.cache_read.input_tokens"))} cached</span>
       {follows && <span title={follows.title} data-testid="follow-up">{visible(follows.said)}</span>}
       {turn.lane && <a href={link("timeline", [], { sel: turn.lane.id, t0: String(span.start), t1: String(span.end ?? span.start + 1) })}>timeline</a>}
       {span.status === "error" && <span class="bad">{kindOf(span)}{span.message && `, ${visible(span.message)}`}</span>}
