@@ -20,12 +20,13 @@ from caesura.runtime.cli.terminal import plain, shorten
 from caesura.runtime.cli.trace_shown import NAMES
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording import catalog
-from caesura.runtime.recording.entries import Entry, Recording
+from caesura.runtime.recording.entries import ARTIFACTS, Entry, Recording
 from caesura.runtime.recording.files import FORMATS, Held, read_lines, write
 from caesura.runtime.recording.window import cut, times_of
 from caesura.scheduler.records import Record, RecordError, parse
 from caesura.scheduler.records.accuracy import Accuracy, accuracies
 from caesura.scheduler.records.outcomes import CHANCES, Outcomes
+from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.config.caesura_toml import Config
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -73,7 +74,7 @@ def export(
     """Write recordings of the store and of files of records; raise `UsageError` on failure."""
     form = format_of(output, form)
     held = [_cut(recording, bodies, span) for recording, bodies in _found(store, wanted, files)]
-    done = write(form, held, output, Config.load(config).services().artifacts)
+    done = write(form, held, output, _artifacts(held, config))
     console = Console(stderr=True)
     told = f"{output}: {len(held)} recording(s), {done.entries} entries"
     if done.artifacts:
@@ -84,6 +85,15 @@ def export(
             f"{done.left_out} files of tools are left out: they were deleted or are too large",
             style="yellow",
         )
+
+
+def _artifacts(held: Iterable[Held], config: Path | None) -> list[ArtifactStore]:
+    """Return the places of tools' files: those that the recordings name, then the configured."""
+    named = [
+        str(recording.about[ARTIFACTS]) for recording, _ in held if ARTIFACTS in recording.about
+    ]
+    configured = Config.load(config, for_reading=True).services().artifacts
+    return [*(ArtifactStore(Path(place)) for place in dict.fromkeys(named)), configured]
 
 
 def format_of(output: Path, form: str | None) -> str:

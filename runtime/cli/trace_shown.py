@@ -366,7 +366,7 @@ PLAIN_WIDTH = 132
 
 def store_file(given: Path | None, config: Path | None) -> Path:
     """Return the given file of recordings, else the configured one, else the user's own."""
-    return given or store_of(Config.load(config)).path
+    return given or store_of(Config.load(config, for_reading=True)).path
 
 
 def show_list(store: Path, wanted: str | None, as_json: bool) -> None:

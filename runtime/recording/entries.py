@@ -20,6 +20,8 @@ Entry = dict[str, Any]
 Times are Unix seconds, and seconds since the start in a simulation.
 """
 
+ARTIFACTS = "artifacts_directory"
+"""The fact about a recording that says where its tools' files lie; it stays on this machine."""
 SOURCES = ("serve", "simulate", "what-if", "records", "sdk", "plan")
 
 
@@ -49,8 +51,9 @@ class Recording:
     """The number of sessions that ended; 0 if unknown."""
 
     def public(self) -> Entry:
-        """Return the recording as plain data."""
-        return {**asdict(self), "about": dict(self.about)}
+        """Return the recording as plain data, without the places of files on this machine."""
+        about = {name: self.about[name] for name in self.about if name != ARTIFACTS}
+        return {**asdict(self), "about": about}
 
     @classmethod
     def from_public(cls, data: Mapping[str, Any]) -> Self:

@@ -193,7 +193,7 @@ class Exported:
 class _Export:
     """One export: counts entries, and collects the names of tools' files in them."""
 
-    artifacts: ArtifactStore | None
+    artifacts: Sequence[ArtifactStore]
     done: Exported = field(default_factory=Exported)
     named: dict[str, None] = field(default_factory=dict)
 
@@ -210,7 +210,7 @@ class _Export:
     def files(self) -> Iterator[tuple[str, str, bytes]]:
         """Yield the name, media type and bytes of each named file that exists and fits."""
         left = MAX_ARTIFACT_BYTES
-        for name in self.named if self.artifacts is not None else ():
+        for name in self.named if self.artifacts else ():
             data = self._read(name, left)
             if data is None:
                 self.done.left_out += 1
@@ -220,7 +220,8 @@ class _Export:
             yield name, *data
 
     def _read(self, name: str, most: int) -> tuple[str, bytes] | None:
-        found = self.artifacts.get(name) if self.artifacts is not None else None
+        stored = (store.get(name) for store in self.artifacts)
+        found = next((each for each in stored if each is not None), None)
         if found is None or found.size_bytes > most or not found.media_type.startswith(SHOWN):
             return None
         try:
@@ -277,7 +278,7 @@ FORMATS: Mapping[str, Callable[[Sequence[Held], _Export], Iterator[str]]] = {
 
 
 def pieces(
-    form: str, held: Sequence[Held], artifacts: ArtifactStore | None = None
+    form: str, held: Sequence[Held], artifacts: Sequence[ArtifactStore] = ()
 ) -> tuple[Iterator[str], Exported]:
     """Return an export's pieces and its counts, which are complete after the last piece.
 
@@ -289,7 +290,7 @@ def pieces(
 
 
 def write(
-    form: str, held: Sequence[Held], path: Path, artifacts: ArtifactStore | None = None
+    form: str, held: Sequence[Held], path: Path, artifacts: Sequence[ArtifactStore] = ()
 ) -> Exported:
     """Write an export to a file atomically; return its counts. Raises `UsageError` on failure."""
     texts, done = pieces(form, held, artifacts)
@@ -322,7 +323,7 @@ def _replace(path: Path, texts: Iterable[str], mode: int) -> None:
 def write_html(
     recordings: Sequence[tuple[Recording, Iterable[Entry]]],
     path: Path,
-    artifacts: ArtifactStore | None = None,
+    artifacts: Sequence[ArtifactStore] = (),
 ) -> Exported:
     """Write one HTML file that shows the recordings and makes no network requests.
 

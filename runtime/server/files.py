@@ -4,6 +4,8 @@ The page shows recordings. Its own files hold no data and need no key.
 """
 
 import asyncio
+from collections.abc import Mapping
+from functools import cache
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
@@ -12,6 +14,7 @@ from starlette.routing import Route
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.files import BuiltPage, built
 from caesura.runtime.server.http.errors import ApiError
+from caesura.runtime.server.http.packing import File
 from caesura.runtime.server.keys.access import Door
 from caesura.runtime.server.keys.key import Reach
 from caesura.runtime.server.keys.rules import Role
@@ -100,24 +103,29 @@ async def _to_the_page(request: Request) -> Response:
 
 
 async def _index(request: Request) -> Response:
-    return _answer((await _page()).html, "text/html")
+    return (await _page())["html"].answer(request)
 
 
 async def _script(request: Request) -> Response:
-    return _answer((await _page()).script, "text/javascript")
+    return (await _page())["script"].answer(request)
 
 
 async def _styles(request: Request) -> Response:
-    return _answer((await _page()).styles, "text/css")
+    return (await _page())["styles"].answer(request)
 
 
-async def _page() -> BuiltPage:
+@cache
+def _files(page: BuiltPage) -> Mapping[str, File]:
+    return {
+        "html": File(page.html, "text/html", _PAGE_HEADERS),
+        "script": File(page.script, "text/javascript", _PAGE_HEADERS),
+        "styles": File(page.styles, "text/css", _PAGE_HEADERS),
+    }
+
+
+async def _page() -> Mapping[str, File]:
     try:
-        return await asyncio.to_thread(built)
+        return await asyncio.to_thread(lambda: _files(built()))
     except UsageError as error:
         message = str(error)
         raise ApiError(404, f"{message[:1].upper()}{message[1:]}.", code="not_built") from None
-
-
-def _answer(text: str, media_type: str) -> Response:
-    return Response(text, media_type=media_type, headers=_PAGE_HEADERS)

@@ -5,7 +5,7 @@ Threads read the file a slice at a time. The JSON in the file is sent unchanged.
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Send
 
+from caesura.distribution import __version__
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording import catalog
 from caesura.runtime.recording.catalog import Page
@@ -25,6 +26,14 @@ from caesura.runtime.recording.files import pieces
 from caesura.runtime.recording.recorder import Recorder, Subscription
 from caesura.runtime.server.http.connection import JSON, JsonOnly
 from caesura.runtime.server.http.errors import ApiError, from_validation, invalid, sentence
+from caesura.runtime.server.http.packing import (
+    File,
+    Packer,
+    has,
+    not_modified,
+    tag_of,
+    takes_gzip,
+)
 from caesura.runtime.server.http.stream import EventStream, Pieces, Streamed
 from caesura.tools.artifacts import ArtifactStore
 
@@ -43,6 +52,8 @@ LEAVE_SECONDS = 1.0
 MAX_ID = 10**18 - 1
 """The largest number in a path or query; ids in SQLite have one more digit."""
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+_MAY_BE_KEPT = {**_HEADERS, "Cache-Control": "private, no-cache"}
+"""For what has no texts of users: a browser may keep it, and asks whether it is still the same."""
 _END = b"event: end\ndata: {}\n\n"
 _SUFFIXES = {"html": ("text/html", "html"), "perfetto": ("application/json", "perfetto.json")}
 
@@ -135,8 +146,8 @@ class Traces:
         known = await self._read(catalog.recordings) if there else []
         own = self._recorder.recording
         told = [{**each.public(), "own": each.id == own} for each in known]
-        text = encoded({"recordings": told})
-        return Response(text, media_type="application/json", headers=_HEADERS)
+        listed = File(encoded({"recordings": told}), "application/json", _MAY_BE_KEPT)
+        return listed.answer(request)
 
     async def _change(self, request: Request) -> Response:
         """Change the title, the note or the pin of a recording; answer with the recording."""
@@ -172,7 +183,12 @@ class Traces:
         after = _count(request, "after", 0)
         left = _count(request, "limit", DEFAULT_ENTRIES, 1, MAX_ENTRIES)
         page = await self._read(catalog.page, number, after, min(left, SLICE))
-        answer = Pieces(send, {**_HEADERS, "Content-Type": "application/json"})
+        tag = tag_of(recording.public(), after, left)
+        headers = {**_kept(recording), "ETag": tag, "Content-Type": "application/json"}
+        if has(request, tag):
+            await not_modified(tag, headers)(request.scope, request.receive, send)
+            return
+        answer = Pieces(send, headers, _packer(request))
         between = b""
         await answer.write(b'{"entries":[')
         while page:
@@ -193,7 +209,8 @@ class Traces:
         assert task is not None
         self._watching.add(task)
         try:
-            async with EventStream(send, self._keep_alive_seconds, _HEADERS) as stream:
+            seconds, packer = self._keep_alive_seconds, _packer(request)
+            async with EventStream(send, seconds, _HEADERS, packer=packer) as stream:
                 await stream.begin()
                 if number == self._recorder.recording:
                     with Subscription(self._recorder) as watcher:
@@ -221,25 +238,40 @@ class Traces:
 
     async def _download(self, request: Request, send: Send, form: str) -> None:
         recording = await self._recording(request)
+        tag = tag_of(recording.public(), form, __version__)
+        if has(request, tag):
+            await not_modified(tag, _kept(recording))(request.scope, request.receive, send)
+            return
         path, number = self._recorder.store.path, int(recording.id)
         bodies = (body for _, body in catalog.bodies(path, number))
         try:
-            texts, _ = pieces(form, [(recording, bodies)], self._artifacts)
+            stores = () if self._artifacts is None else (self._artifacts,)
+            texts, _ = pieces(form, [(recording, bodies)], stores)
             piece = await asyncio.to_thread(_some, texts)
         except UsageError as error:
             raise ApiError(404, sentence(error), code="not_available") from None
         media_type, suffix = _SUFFIXES[form]
         headers = {
-            **_HEADERS,
+            **_kept(recording),
+            "ETag": tag,
             "Content-Type": f"{media_type}; charset=utf-8",
             "Content-Disposition": f'attachment; filename="caesura-{number}.{suffix}"',
             "Content-Security-Policy": "sandbox; default-src 'none'",
         }
-        answer = Pieces(send, headers)
+        answer = Pieces(send, headers, _packer(request))
         while piece:
             await answer.write(piece)
             piece = await asyncio.to_thread(_some, texts)
         await answer.end()
+
+
+def _packer(request: Request) -> Packer | None:
+    return Packer() if takes_gzip(request) else None
+
+
+def _kept(recording: Recording) -> Mapping[str, str]:
+    """Return the headers of answers about a recording: texts of users are kept nowhere."""
+    return _HEADERS if recording.content else _MAY_BE_KEPT
 
 
 def _get(path: str, handler: Callable[[Request, Send], Awaitable[None]]) -> Route:

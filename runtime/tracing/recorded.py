@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from caesura.distribution import __version__
 from caesura.runtime.engine import Engine
 from caesura.runtime.launch import facts_of, record
+from caesura.runtime.recording.entries import ARTIFACTS
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.storage import DAY_SECONDS, MB, Bounds, Store
 from caesura.runtime.tracing.content import is_captured
@@ -68,6 +69,7 @@ async def recorded(
         yield None
         return
     facts = {"version": __version__, **await facts_of(engine), **(about or {})}
+    facts[ARTIFACTS] = str(config.services().artifacts.directory)
     store = store_of(config, traces.file)
     title = (traces.title or config.trace.title or title).strip()
     content = traces.content or config.trace.content or is_captured(os.environ)

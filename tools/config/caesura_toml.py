@@ -149,18 +149,20 @@ class Config(_Section):
     """Whether HTTP tools may reach addresses that are not public."""
 
     @classmethod
-    def load(cls, path: Path | None = None) -> Self:
+    def load(cls, path: Path | None = None, *, for_reading: bool = False) -> Self:
         """Read a file; None: ./caesura.toml, else the user's file, else an empty configuration.
 
         Raises SetupError, which names the file, the key and the allowed keys. A ./caesura.toml that
         was not named must be trusted, if it starts programs, imports Python modules or uses
-        variables of the environment.
+        variables of the environment. With `for_reading` it need not: the caller starts nothing of
+        it, and only wants to know where files lie.
         """
         if path is not None:
             return cls._read(path.absolute())
         if Path(FILE).is_file():
             here = cls._read(Path(FILE).absolute())
-            here._check_trusted()
+            if not for_reading:
+                here._check_trusted()
             return here
         path = user_configuration()
         return cls._read(path.absolute()) if path.is_file() else cls()

@@ -16,6 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from caesura.runtime.server.http.errors import from_exception
 from caesura.runtime.server.http.exchange import count_as
+from caesura.runtime.server.http.packing import PACKED, VARY, Packer
 
 _HEADERS = {
     "Content-Type": "text/event-stream",
@@ -27,9 +28,13 @@ _HEADERS = {
 class Pieces:
     """An answer with status 200 that is written piece by piece. The headers go with the first."""
 
-    def __init__(self, send: Send, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, send: Send, headers: Mapping[str, str], packer: Packer | None = None
+    ) -> None:
+        """Create an answer; with a `packer`, the client takes gzip."""
         self._send = send
-        self._head = Response(headers=headers)
+        self._packer = packer
+        self._head = Response(headers={**headers, **(PACKED | VARY if packer else {})})
         del self._head.headers["content-length"]
         self.begun = False
         """Whether the headers were sent."""
@@ -47,6 +52,8 @@ class Pieces:
         await self._body(b"", more=False)
 
     async def _body(self, data: bytes, more: bool) -> None:
+        if self._packer is not None:
+            data = await self._packer.packed(data, last=not more)
         body: Message = {"type": "http.response.body", "body": data, "more_body": more}
         await self._send(body)
 
@@ -81,10 +88,14 @@ class EventStream:
         keep_alive_seconds: float,
         headers: Mapping[str, str] | None = None,
         keep_alive: bytes = b": keep-alive\n\n",
+        packer: Packer | None = None,
     ) -> None:
-        """Create a stream that sends `keep_alive`, a comment or an event, after each silence."""
+        """Create a stream that sends `keep_alive`, a comment or an event, after each silence.
+
+        With a `packer`, the client takes gzip.
+        """
         self._keep_alive_text = keep_alive
-        self._pieces = Pieces(send, {**_HEADERS, **(headers or {})})
+        self._pieces = Pieces(send, {**_HEADERS, **(headers or {})}, packer)
         self._seconds = keep_alive_seconds
         self._lock = asyncio.Lock()
         self._last_write = asyncio.get_running_loop().time()

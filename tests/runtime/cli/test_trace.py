@@ -17,6 +17,7 @@ from caesura.runtime.recording.storage import Store
 from caesura.runtime.testing import ScriptedEngine
 from caesura.runtime.tracing.recorded import recorded
 from caesura.scheduler.records import WaitRecord
+from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.config.caesura_toml import Config, TraceSettings
 
 from .traces import stored, trace
@@ -491,3 +492,44 @@ def test_requests_to_the_server_are_counted(tmp_path: Path) -> None:
     assert "status 200 after 4.250 s" in trace("show", "r1", "--store", file).stdout
     told = json.loads(trace("show", "r1", "--json", "--store", file).stdout)
     assert told["http"]["answer"] == "chatcmpl-1"
+
+
+# -- beside a configuration ------------------------------------------------------------------------
+
+
+def test_a_folder_whose_configuration_is_not_trusted_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """These commands start nothing of it."""
+    stored(tmp_path, ENTRIES, ended=110.0)
+    (tmp_path / "caesura.toml").write_text(
+        '[trace]\npath = "traces.sqlite"\n[tools.mine]\nfunction = "nowhere:mine"\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    trace("ls")
+    trace("export", "-o", "out.html")
+    assert (tmp_path / "out.html").is_file()
+
+
+def test_files_of_tools_are_found_where_the_server_wrote_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / "of the server"
+    made = ArtifactStore(there).put(b"a picture", "png")
+    called = span(
+        "execute_tool draw", "t1", 101.0, 102.0, **{"caesura.tool.artifacts": [made.name]}
+    )
+    store = Store(tmp_path / "traces.sqlite")
+    about = {"model": "m", "artifacts_directory": str(there)}
+    number = store.begin("caesura serve", "serve", about, content=True, started=99.0)
+    store.append(number, [row_of(called)])
+    store.end(number, 110.0)
+    store.close()
+    out = tmp_path / "out.json"
+    told = trace("export", "-o", out, "--store", store.path)
+    assert "1 pictures and sounds" in told.stderr and "left out" not in told.stderr
+    written = json.loads(out.read_text())
+    assert list(written["artifacts"]) == [made.name]
+    # Where files lie on a machine is nobody's business elsewhere.
+    assert written["recordings"][0]["about"] == {"model": "m"}
+    assert "of the server" not in trace("ls", "--json", "--store", store.path).stdout

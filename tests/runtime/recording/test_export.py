@@ -127,11 +127,11 @@ def test_files_of_tools_are_put_in_as_far_as_they_fit(
     span = {"kind": "span", "attributes": {"caesura.tool.artifacts": names}}
     said = Recording(1, "said", "serve", 0.0, content=True)
     unsaid = Recording(1, "unsaid", "serve", 0.0)
-    done = write_html([(said, [span])], tmp_path / "said.html", store)
+    done = write_html([(said, [span])], tmp_path / "said.html", [store])
     assert list(embedded((tmp_path / "said.html").read_text())["artifacts"]) == [small.name]
     assert (tmp_path / "said.html").stat().st_mode & 0o777 == 0o600
     assert (done.artifacts, done.left_out) == (1, 4)
-    done = write_html([(unsaid, [span])], tmp_path / "unsaid.html", store)
+    done = write_html([(unsaid, [span])], tmp_path / "unsaid.html", [store])
     assert embedded((tmp_path / "unsaid.html").read_text())["artifacts"] == {}
     assert (tmp_path / "unsaid.html").stat().st_mode & 0o777 == 0o644
     assert (done.artifacts, done.left_out) == (0, 0)
