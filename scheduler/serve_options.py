@@ -22,7 +22,7 @@ class Acts(Enum):
 _BEFORE = "give it to `caesura serve`, before `--`"
 _ONE_SERVER = "`caesura serve` is one process with one engine; `vllm serve` has this option"
 _TLS = "put a proxy with TLS in front of it"
-_NO_ACCESS_LOG = "no access log is written; requests are counted in /metrics and shown in traces"
+_ACCESS_LOG = "give --access-log to `caesura serve`, before `--`"
 _SOCKETS = "connections have bounds of their own; see `caesura serve --help`"
 _CORS = "give --allowed-origin to `caesura serve`, before `--`; any method and header is then taken"
 _OWN_CLASS = "the engine needs Caesura's own class"
@@ -60,10 +60,10 @@ REFUSED = {
     "middleware": "it would guard only a part of the routes; put a proxy in front of it",
     "h11_max_incomplete_event_size": _SOCKETS,
     "h11_max_header_count": _SOCKETS,
-    "uvicorn_log_level": _NO_ACCESS_LOG,
-    "disable_uvicorn_access_log": _NO_ACCESS_LOG,
-    "disable_access_log_for_endpoints": _NO_ACCESS_LOG,
-    "enable_request_id_headers": "let the proxy in front of it add the header X-Request-Id",
+    "uvicorn_log_level": _ACCESS_LOG,
+    "disable_uvicorn_access_log": _ACCESS_LOG,
+    "disable_access_log_for_endpoints": _ACCESS_LOG,
+    "enable_request_id_headers": "every answer has the header X-Request-Id; leave it out",
     "skip_tokenizer_init": "messages are rendered with the model's tokenizer",
     "response_role": "every answer has the role `assistant`",
     "return_tokens_as_token_ids": "set the field return_tokens_as_token_ids in requests instead",

@@ -229,6 +229,8 @@ def server_options(options: ServeOptions, config: Config, keys: list[Key] | None
         allowed_hosts=door.allowed_host or (),
         allowed_origins=door.allowed_origin or (),
         allow_private=config.allow_private,
+        users=config.trace.users,
+        access_log=door.access_log,
         limits=configured_limits(config.limits),
         max_concurrent=door.max_concurrent,
         sockets=options.connections.limits,

@@ -19,6 +19,7 @@ from caesura.runtime.cli.options import (
 )
 from caesura.runtime.errors import UsageError, usage_errors
 from caesura.runtime.journal.store import JournalStore, PostgresJournal, SqliteJournal
+from caesura.runtime.server.http.access_log import AccessLogForm
 from caesura.runtime.server.http.returning import checked_server
 from caesura.runtime.server.http.sockets import SocketLimits
 from caesura.runtime.server.keys.access import check_door
@@ -144,6 +145,14 @@ class DoorOptions:
             " what waits already; 0 means never.",
         ),
     ] = 0.0
+    access_log: Annotated[
+        AccessLogForm,
+        typer.Option(
+            metavar="text|json|off",
+            help="A line on stderr for each request: method, path, status, seconds, the key's name,"
+            " X-Request-Id and the id of the answer. It holds no contents.",
+        ),
+    ] = "text"
     no_what_if: Annotated[
         bool,
         typer.Option(help="Offer no replays of recordings on the page."),

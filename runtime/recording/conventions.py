@@ -67,7 +67,16 @@ PART_REASONS = {"stop": "stop", "length": "length", "call": "tool_call"}
 # -- Caesura's own names ---------------------------------------------------------------------------
 
 REQUEST_ID = "caesura.request.id"
-"""On a chat: the client's id of the engine's request. The engine may append `-` and a suffix."""
+"""On a chat: the client's id of the engine's request. The engine may append `-` and a suffix.
+
+On a run: that of its first turn.
+"""
+TENANT = "caesura.tenant"
+"""On a run: the name of the API key that asked for it."""
+SESSION_PARENT = "caesura.session.parent"
+"""On a run: the name of the session that started its session."""
+X_REQUEST_ID = "caesura.x_request_id"
+"""On a run: the `X-Request-Id` of the HTTP answer."""
 REQUEST_SENT = "caesura.request_sent"
 """An event of a chat: its tokens were rendered and handed to the engine."""
 TURNS = "caesura.turns"

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -282,6 +283,11 @@ class Recorder:
         """The number of lost entries."""
         return self._queue.dropped
 
+    @property
+    def started(self) -> float:
+        """When the recording began, a Unix time."""
+        return self._started
+
     def add(self, entries: Sequence[Entry]) -> None:
         """Add entries, from any thread. This never waits and never raises."""
         rows = [row for row in map(_row_of, entries) if row is not None]
@@ -453,28 +459,40 @@ class HttpLog:
     def __init__(self, recorder: Recorder, clock: Callable[[], float] = time.time) -> None:
         self._recorder = recorder
         self._clock = clock
-        self._equal: dict[tuple[str, int, str], HttpRecord] = {}
+        self._equal: dict[tuple[str, int, str, str], HttpRecord] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def add(
-        self, route: str, status: int, seconds: float, code: str = "", answer: str = ""
+        self,
+        route: str,
+        status: int,
+        seconds: float,
+        code: str = "",
+        answer: str = "",
+        tenant: str = "",
+        request_id: str = "",
     ) -> None:
         """Take in a request that is over; `seconds` is how long it took. Call it in the loop.
 
         A request with the id of an `answer`, and one with a status below 400, has a record of its
-        own.
+        own. Of others that are equal, the record has the first one's `request_id`.
         """
         at = self._clock()
         if answer or status < 400:
-            self._recorder.add([HttpRecord(at, route, status, seconds, code, answer).entry()])
+            told = HttpRecord(at, route, status, seconds, code, answer, 1, tenant, request_id)
+            self._recorder.add([told.entry()])
             return
-        key = (route, status, code)
+        key = (route, status, code, tenant)
         if key not in self._equal and len(self._equal) >= MAX_KEYS:
-            key = ("unknown", status, "")
+            key = ("unknown", status, "", "")
         before = self._equal.get(key)
-        longest = seconds if before is None else max(before.seconds, seconds)
-        count = 1 if before is None else before.count + 1
-        self._equal[key] = HttpRecord(at, *key[:2], longest, key[2], count=count)
+        if before is None:
+            route, status, code, tenant = key
+            first = HttpRecord(at, route, status, seconds, code, "", 1, tenant, request_id)
+            self._equal[key] = first
+        else:
+            longest = max(before.seconds, seconds)
+            self._equal[key] = replace(before, at=at, seconds=longest, count=before.count + 1)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(MERGE_SECONDS, self.flush)
 

@@ -480,7 +480,9 @@ class Session(AsyncClosing, Generic[T]):
         )
         if self._closed:
             raise EngineFailed("the session was closed before its run had begun")
-        trace = settings.trace(engine, self._about.name, self.id, memory.messages[: self._fed])
+        about = (self._about.name, self.id, spec.origin)
+        earlier = memory.messages[: self._fed]
+        trace = settings.trace(engine, about, self._engine_session, earlier)
         context = RunContext.of(engine, plan, self._tools, self._pictures, trace)
         is_retry = self._budget is not None
         if self._budget is None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
-from caesura.runtime.engine import Engine
+from caesura.runtime.engine import Engine, EngineSession
 from caesura.runtime.errors import UsageError
 from caesura.runtime.events import T, Usage
 from caesura.runtime.run.limits import Limits
@@ -13,6 +13,7 @@ from caesura.runtime.sdk.handoffs import Roles
 from caesura.runtime.sdk.hooks import Hooks, Prompt
 from caesura.runtime.sdk.instructions import Instructions
 from caesura.scheduler.messages import Message, Sampling
+from caesura.scheduler.programs import Origin
 from caesura.tools.dispatcher import ToolCall, ToolResult
 
 if TYPE_CHECKING:
@@ -74,13 +75,25 @@ class SessionSettings:
     """The agents that a conversation may be passed to."""
 
     def trace(
-        self, engine: Engine, agent: str | None, session: str, earlier: Sequence[Message]
+        self,
+        engine: Engine,
+        about: tuple[str | None, str, Origin],
+        session: EngineSession | None,
+        earlier: Sequence[Message],
     ) -> "RunTrace | None":
-        """Begin the span of a run in a session, behind its `earlier` messages, if it has one."""
+        """Begin the span of a run in a session, behind its `earlier` messages, if it has one.
+
+        `about` is the agent, and the session's id and origin. `session` is the engine's.
+        """
         if self.tracing is None:
             return None
+        from caesura.runtime.tracing.who import RunIds, Who
+
         self.tracing.watch(engine.backend)
-        trace = self.tracing.run(engine.model, agent, session)
+        agent, named, origin = about
+        ids = RunIds(request=getattr(session, "request_id", None))
+        who = Who(session="" if origin.session == named else origin.session, parent=origin.parent)
+        trace = self.tracing.run(engine.model, agent, named, ids=ids, who=who)
         trace.remember(earlier)
         return trace
 

@@ -1,7 +1,7 @@
 """The ASGI application: its routes, and the middlewares of every request."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,9 +31,10 @@ from caesura.runtime.server.api.delegation import Delegated, Delegation, Handler
 from caesura.runtime.server.api.messages import Messages
 from caesura.runtime.server.api.people import people_routes
 from caesura.runtime.server.files import artifact_routes, page_routes
+from caesura.runtime.server.http.access_log import AccessLog
 from caesura.runtime.server.http.connection import Connections, JsonOnly
 from caesura.runtime.server.http.errors import MESSAGES, ApiError
-from caesura.runtime.server.http.exchange import Exchanges, Rules
+from caesura.runtime.server.http.exchange import REQUEST_ID, Exchanges, Rules, noted_answer
 from caesura.runtime.server.http.returning import Named
 from caesura.runtime.server.http.stream import Streamed
 from caesura.runtime.server.keys.access import Door
@@ -48,7 +49,7 @@ from caesura.runtime.server.responses.routes import response_routes
 from caesura.runtime.server.responses.service import Responses
 from caesura.runtime.server.responses.store import ResponseStore, SqliteResponses
 from caesura.runtime.server.responses.websocket import socket_routes
-from caesura.runtime.server.trace import Traces
+from caesura.runtime.server.trace import TRACE, Traces
 from caesura.runtime.supervision import EngineMetrics, Readiness, Supervisor
 from caesura.runtime.tracing.setup import tracing_of
 from caesura.runtime.whatif.replays import Replays
@@ -128,14 +129,29 @@ class Application:
         """Raises `ApiError` 403 for a request whose key has too low a role."""
         self._following: asyncio.Task[None] | None = None
         self._log = None if recorder is None else HttpLog(recorder)
-        rules = Rules(door.check, state.metrics.observe_request, self._log, door.headers)
+        rules = Rules(
+            door.check,
+            state.metrics.observe_request,
+            self._log,
+            self._told,
+            door.who,
+            None if options.access_log == "off" else AccessLog(options.access_log),
+        )
         self._app: ASGIApp = Exchanges(_SessionEnds(self._connections, state.engine), rules)
         if cors := options.allowed_origins:
             self._app = CORSMiddleware(
-                self._app, allow_origins=cors, allow_methods=["*"], allow_headers=["*"]
+                self._app,
+                allow_origins=cors,
+                allow_methods=["*"],
+                allow_headers=["*"],
+                expose_headers=[REQUEST_ID, TRACE],
             )
         if options.server_name is not None:
             self._app = Named(self._app, options.server_name)
+
+    def _told(self, scope: Scope) -> Mapping[str, str]:
+        """Return headers of an answer: what is left of limits, and where the page shows it."""
+        return {**self._state.door.headers(scope), **self._traces.headers(noted_answer(scope))}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or start and end with the server."""

@@ -97,6 +97,7 @@ class EndpointPlugin:
             allowed_origins=[each for each in args.allowed_origins if each != "*" or keys],
             limits=configured_limits(config.limits),
             allow_private=config.allow_private,
+            users=config.trace.users,
         )
         parts = ServerParts(
             agents=ConfiguredAgents(config, toolset, engine, recorder).served(),

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
+from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from starlette.middleware import Middleware
@@ -51,9 +52,13 @@ LEAVE_SECONDS = 1.0
 """The time that watchers have to read the last entries when the server ends."""
 MAX_ID = 10**18 - 1
 """The largest number in a path or query; ids in SQLite have one more digit."""
+TRACE = "Caesura-Trace"
+"""The header of an answer with the address of its request on the page."""
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 _MAY_BE_KEPT = {**_HEADERS, "Cache-Control": "private, no-cache"}
 """For what has no texts of users: a browser may keep it, and asks whether it is still the same."""
+_RUNS = ("chatcmpl-", "cmpl-", "msg_", "resp_")
+"""How the ids of answers begin that runs have."""
 _END = b"event: end\ndata: {}\n\n"
 _SUFFIXES = {"html": ("text/html", "html"), "perfetto": ("application/json", "perfetto.json")}
 
@@ -116,6 +121,13 @@ class Traces:
     def recording(self) -> int | None:
         """The number of the recording that this server makes, or None before its first entry."""
         return None if self._known is None else self._known.recording
+
+    def headers(self, answer: str) -> Mapping[str, str]:
+        """Return the headers that lead from an answer to its request, as far as it is recorded."""
+        if self._known is None or self._known.recording is None or not answer.startswith(_RUNS):
+            return {}
+        named = f"{self._known.recording}-{_base36(int(self._known.started))}"
+        return {TRACE: f"/ui/#/session/{quote(answer)}?rec={named}"}
 
     @property
     def _recorder(self) -> Recorder:
@@ -272,6 +284,15 @@ def _packer(request: Request) -> Packer | None:
 def _kept(recording: Recording) -> Mapping[str, str]:
     """Return the headers of answers about a recording: texts of users are kept nowhere."""
     return _HEADERS if recording.content else _MAY_BE_KEPT
+
+
+def _base36(number: int) -> str:
+    """Return a number as the page writes the start of a recording."""
+    digits = ""
+    while number:
+        number, digit = divmod(number, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+    return digits or "0"
 
 
 def _get(path: str, handler: Callable[[Request, Send], Awaitable[None]]) -> Route:

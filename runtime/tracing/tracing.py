@@ -23,6 +23,7 @@ from caesura.runtime.tracing.phases import EnginePhases
 from caesura.runtime.tracing.propagation import context_from
 from caesura.runtime.tracing.run import RunTrace
 from caesura.runtime.tracing.spans import RecordAll, SpanEntries
+from caesura.runtime.tracing.who import NO_IDS, NOBODY, RunIds, Who
 
 NOTHING: Mapping[str, str] = {}
 UNKNOWN = "unknown_service"
@@ -61,8 +62,9 @@ class Tracing:
         agent: str | None = None,
         conversation_id: str | None = None,
         *,
-        response_id: str | None = None,
+        ids: RunIds = NO_IDS,
         came_with: Mapping[str, str] = NOTHING,
+        who: Who = NOBODY,
     ) -> RunTrace:
         """Begin the span of a run; `RunTrace.call` observes its calls.
 
@@ -77,9 +79,11 @@ class Tracing:
         given = {
             names.AGENT_NAME: agent,
             names.CONVERSATION_ID: conversation_id,
-            names.RESPONSE_ID: response_id,
+            names.RESPONSE_ID: ids.response,
+            names.REQUEST_ID: ids.request,
         }
         attributes |= {name: value for name, value in given.items() if value}
+        attributes |= who.attributes()
         span = self._tracer.start_span(
             f"{names.INVOKE_AGENT} {agent or model}",
             context_from(came_with),

@@ -454,6 +454,10 @@ class HttpRecord(Record):
         int,
         About("requests that it stands for: equal refusals within a second", "requests"),
     ] = 1
+    tenant: Annotated[str, About("the name of its API key, if there are keys")] = ""
+    request_id: Annotated[
+        str, About("the `X-Request-Id` of its answer; of several, the first one's")
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True)

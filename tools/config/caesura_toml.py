@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -126,6 +126,9 @@ class TraceSettings(_Section):
     max_days: float = Field(default=7, gt=0, description="after which entries are deleted")
     content: bool = Field(default=False, description="whether messages and results are recorded")
     title: str = Field(default="", description="of recordings; default: the command and the model")
+    users: Literal["plain", "digest", "off"] = Field(
+        default="plain", description="how the users that requests name are recorded"
+    )
 
 
 class Config(_Section):

@@ -24,6 +24,7 @@ from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.key import salted
 from caesura.runtime.server.keys.sender import Sender
 from caesura.runtime.server.load.state import State
+from caesura.runtime.tracing.who import RunIds
 from caesura.scheduler.messages import Message, SessionSpec
 from caesura.tools.context import Scope, ToolRun
 
@@ -143,8 +144,9 @@ async def begun_run(
     trace = None
     if state.tracing is not None:
         model = plan.spec.adapter or state.engine.model
-        about = (model, plan.agent)
-        trace = state.tracing.run(*about, response_id=session_id, came_with=sender.trace)
+        ids = RunIds(session_id, getattr(session, "request_id", None))
+        who = state.who(sender, plan.user, session_id)
+        trace = state.tracing.run(model, plan.agent, ids=ids, came_with=sender.trace, who=who)
     pictures = Pictures(rules, count_pictures(messages))
     results_first = () if journaled is None else journaled.results_first
     context = RunContext.of(state.engine, plan, tools, pictures, trace, results_first)

@@ -1,7 +1,9 @@
 """What every request meets, whatever it asks for: a check, counting, recording, and its errors."""
 
 import logging
+import re
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -10,6 +12,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caesura.runtime.recording.recorder import HttpLog
+from caesura.runtime.server.http.access_log import Access, AccessLog
 from caesura.runtime.server.http.errors import ApiError, from_exception
 
 log = logging.getLogger(__name__)
@@ -25,9 +28,14 @@ UNRECORDED = (
     *("/v1/trace", "/v1/pending", "/v1/what-if"),
 )
 """What watches the server, and what people and browsers fetch. `/favicon.ico` is one of those."""
+REQUEST_ID = "X-Request-Id"
+"""The header by which a client names a request; the answer has it again, or one of ours."""
+_REQUEST_ID = REQUEST_ID.lower().encode()
+_SOUND_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _OUTCOME = "caesura.outcome"
 _CODE = "caesura.error_code"
 _ANSWER = "caesura.answer"
+_NAMED = "caesura.request_id"
 
 
 def count_as(scope: Scope, status: int, code: str | None = None) -> None:
@@ -51,6 +59,19 @@ def noted_answer(scope: Scope) -> str:
     return str(scope.get(_ANSWER, ""))
 
 
+def noted_request(scope: Scope) -> str:
+    """Return the id of a request, which its answer has in `X-Request-Id`."""
+    return str(scope.get(_NAMED, ""))
+
+
+def _name(scope: Scope) -> str:
+    """Return the id that a request has from its client, or a new one if that is none."""
+    for name, value in scope["headers"]:
+        if name == _REQUEST_ID and _SOUND_ID.fullmatch(value):
+            return str(value.decode())
+    return f"req_{uuid.uuid4().hex}"
+
+
 Check = Callable[[HTTPConnection], None]
 """Raises `ApiError` for a request that may not be answered."""
 Observe = Callable[[str, int, float], None]
@@ -59,8 +80,16 @@ Tell = Callable[[Scope], Mapping[str, str]]
 """Returns headers of the answer to a request, beside its own."""
 
 
+Who = Callable[[Scope], str]
+"""Returns the name of the key of a request, or an empty text."""
+
+
 def _nothing(scope: Scope) -> Mapping[str, str]:
     return {}
+
+
+def _nobody(scope: Scope) -> str:
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +101,9 @@ class Rules:
     log: HttpLog | None = None
     """Takes requests to the API, and refusals; None records nothing."""
     tell: Tell = _nothing
+    who: Who = _nobody
+    access: AccessLog | None = None
+    """Takes every request; None writes nothing."""
 
 
 class Exchanges:
@@ -113,16 +145,17 @@ class _Exchange:
         self._started = time.monotonic()
         self._status = CLIENT_LEFT
         self._is_counted = scope["type"] != "http"
+        scope[_NAMED] = self._request_id = _name(scope)
 
     async def send(self, message: Message) -> None:
         """Send a part of the answer."""
         self.begun = True
         if message["type"] == "http.response.start":
             self._status = message["status"]
-            if told := self._rules.tell(self._scope):
-                headers = MutableHeaders(raw=message["headers"])
-                headers.update(told)
-                message = {**message, "headers": headers.raw}
+            headers = MutableHeaders(raw=[*message.get("headers", ())])
+            headers[REQUEST_ID] = self._request_id
+            headers.update(self._rules.tell(self._scope))
+            message = {**message, "headers": headers.raw}
         elif message["type"] == "http.response.body" and not message.get("more_body", False):
             self.count(self._status)
         await self._send(message)
@@ -135,11 +168,15 @@ class _Exchange:
         scope, seconds = self._scope, time.monotonic() - self._started
         status, route = scope.get(_OUTCOME, status), _route(scope)
         self._rules.observe(route, status, seconds)
+        tenant, answer = self._rules.who(scope), scope.get(_ANSWER, "")
+        if self._rules.access is not None:
+            named = (tenant, self._request_id, answer)
+            self._rules.access.add(Access(scope["method"], scope["path"], status, seconds, *named))
         if self._rules.log is not None and _matters(scope, status):
             if route == "unknown" and scope["path"] in API:
                 route = scope["path"]
-            code, answer = scope.get(_CODE, ""), scope.get(_ANSWER, "")
-            self._rules.log.add(route, status, seconds, code, answer)
+            said = (scope.get(_CODE, ""), answer, tenant, self._request_id)
+            self._rules.log.add(route, status, seconds, *said)
 
 
 async def refuse(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:

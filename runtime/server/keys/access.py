@@ -11,6 +11,7 @@ import hmac
 import ipaddress
 import string
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
@@ -18,7 +19,7 @@ from starlette.types import Scope
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server.http.errors import ApiError
-from caesura.runtime.server.http.exchange import HEALTH, READY, Check
+from caesura.runtime.server.http.exchange import HEALTH, READY, Check, noted_request
 from caesura.runtime.server.keys.key import (
     Key,
     Reach,
@@ -65,8 +66,24 @@ class Door:
 
     def check(self, request: HTTPConnection) -> None:
         """Find who sent a request, for its scope; raise `ApiError` if it may not be answered."""
-        request.scope[SENDER] = self.sender(request.headers)
+        sender = self.sender(request.headers)
+        request.scope[SENDER] = replace(sender, request_id=noted_request(request.scope))
         self._check(request)
+
+    def tenant_name(self, tenant: str) -> str:
+        """Return the name of a tenant for records and logs, or an empty text.
+
+        Without a name of its own, a key goes by the begin of its digest. A server with keys names
+        no other keys.
+        """
+        if self._keys is None:
+            return f"key {tenant[:8]}" if tenant else ""
+        return self.names.get(tenant, "")
+
+    def who(self, scope: Scope) -> str:
+        """Return the name of a request's key, as `tenant_name` does."""
+        sender: Sender | None = scope.get(SENDER)
+        return "" if sender is None else self.tenant_name(sender.tenant)
 
     def headers(self, scope: Scope) -> Mapping[str, str]:
         """Return the headers of an answer that tell what is left of its key's limits."""

@@ -83,6 +83,8 @@ class Sender:
     """The key of this server that the request shows."""
     trace: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The headers that name the span which the request belongs to."""
+    request_id: str = ""
+    """The id of the request, which its answer has in `X-Request-Id`."""
     shown: _Shown = field(default_factory=_Shown, repr=False)
 
     @property
@@ -120,14 +122,16 @@ class Sender:
     def to_wire(self) -> dict[str, Any]:
         """Return the sender for the journal."""
         origin = {"tenant": self.tenant, "name": self.origin.session, "parent": self.origin.parent}
-        return {"asker": self.asker, "owner": self.owner, "origin": origin}
+        told = {"asker": self.asker, "owner": self.owner, "origin": origin}
+        return {**told, "request_id": self.request_id}
 
     @classmethod
     def from_wire(cls, told: Mapping[str, Any]) -> "Sender":
         """Return the sender that a journal tells of."""
         origin = told["origin"]
         known = Origin(str(origin["tenant"]), str(origin["name"]), str(origin["parent"]))
-        return cls(str(told["asker"]), str(told["owner"]), known)
+        request_id = str(told.get("request_id", ""))
+        return cls(str(told["asker"]), str(told["owner"]), known, request_id=request_id)
 
 
 def found_sender(headers: Mapping[str, str], keys: Mapping[str, Key]) -> Sender:
@@ -149,7 +153,7 @@ def found_sender(headers: Mapping[str, str], keys: Mapping[str, Key]) -> Sender:
         Origin(tenant),
         keys.get(tenant),
         {low: text for name, text in headers.items() if (low := name.lower()) in _TRACE},
-        shown,
+        shown=shown,
     )
 
 

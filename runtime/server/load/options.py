@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.run.limits import Limits
+from caesura.runtime.server.http.access_log import AccessLogForm
 from caesura.runtime.server.http.sockets import SocketLimits
 from caesura.runtime.server.keys.access import ApiKeys
+from caesura.runtime.tracing.who import UserForm
 
 SHUTDOWN_SECONDS = 30.0
 
@@ -46,6 +48,10 @@ class ServerOptions:
     """The longest silence of a stream."""
     sockets: SocketLimits = field(default_factory=SocketLimits)
     """Bounds of connections."""
+    access_log: AccessLogForm = "off"
+    """How a line on stderr tells of each request, if at all."""
+    users: UserForm = "plain"
+    """How the records and spans of runs name the user of a request."""
 
     drain_delay: float = 0.0
     """How long the port stays open after SIGTERM, so that balancers notice the end."""

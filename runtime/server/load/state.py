@@ -11,11 +11,13 @@ from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.run.served_agent import Agents
 from caesura.runtime.server.keys.access import Door
 from caesura.runtime.server.keys.auditing import Auditing
+from caesura.runtime.server.keys.sender import Sender
 from caesura.runtime.server.load.diagnosis import Diagnoses
 from caesura.runtime.server.load.gate import Gate
 from caesura.runtime.server.load.metrics import Metrics
 from caesura.runtime.server.load.options import ServerOptions
 from caesura.runtime.supervision import Readiness, Runs
+from caesura.runtime.tracing.who import Who, user_of
 from caesura.runtime.whatif.replays import Replays
 from caesura.tools.people import People
 from caesura.tools.registry import Registry
@@ -50,3 +52,15 @@ class State:
     diagnoses: Diagnoses = field(default_factory=Diagnoses)
     """The prompts of recent answers, with which later ones are compared."""
     started_at: int = field(default_factory=lambda: int(time.time()))
+
+    def who(self, sender: Sender, user: str | None, answer: str = "") -> Who:
+        """Return who asks, as the spans of its run tell it.
+
+        `user` is what the request names. A session without a name of its own goes by the id of its
+        `answer`, which is no name.
+        """
+        origin = sender.origin
+        named = user_of(user, self.options.users)
+        tenant = self.door.tenant_name(sender.tenant)
+        session = "" if origin.session == answer else origin.session
+        return Who(tenant, named, session, origin.parent, sender.request_id)

@@ -290,6 +290,10 @@ class Host(Protocol):
         """Wait until the engine lives again after `error`, or raise it."""
 
 
+def _new_id() -> str:
+    return f"session-{uuid.uuid4().hex}"
+
+
 class SurvivingRequest:
     """The request of one session; a session has one at a time, and none between its turns."""
 
@@ -305,8 +309,11 @@ class SurvivingRequest:
         self._sent = 0.0
         self.trace_headers: Callable[[], Mapping[str, str]] | None = None
         """Returns the W3C trace context for the next request, if vLLM makes spans."""
-        self.request_id: str | None = None
-        """The id of the latest request; the engine's records may append a `-` and more to it."""
+        self.request_id = _new_id()
+        """The id of the latest request, or of the first one before that is sent.
+
+        The engine's records may append a `-` and more to it.
+        """
 
     @property
     def is_live(self) -> bool:
@@ -354,7 +361,7 @@ class SurvivingRequest:
             live = None
         if live is None or appended is None:
             self._begin(turn)
-            if died and before is not None and self.request_id is not None:
+            if died:
                 record = ContinuedRecord(self.request_id, before, self._sent, sent)
                 listeners_of(self._host.llm.vllm_config).tell(0, [record.entry()])
         else:
@@ -364,7 +371,9 @@ class SurvivingRequest:
 
     def _begin(self, turn: SentTurn) -> None:
         self._resumes = False
-        self.request_id, self._sent = f"session-{uuid.uuid4().hex}", time.time()
+        if self._sent:
+            self.request_id = _new_id()
+        self._sent = time.time()
         spec, host = self._spec, self._host
         options = RequestOptions(
             self._turns.pausing,

@@ -92,8 +92,11 @@ class VllmSession:
         return len(self.tokens)
 
     @property
-    def request_id(self) -> str | None:
-        """The id of the latest request; the engine's records may append a `-` and more to it."""
+    def request_id(self) -> str:
+        """The id of the latest request, or of the first one before that is sent.
+
+        The engine's records may append a `-` and more to it.
+        """
         return self._request.request_id
 
     @property

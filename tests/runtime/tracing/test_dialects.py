@@ -213,7 +213,7 @@ async def test_one_option_leaves_the_conventions_alone(
     assert len(receiver.spans) == 5
     for span in receiver.spans:
         prefixes = {name.partition(".")[0] for name in facts(span)}
-        assert prefixes <= {"gen_ai", "caesura", "error"}, span.name
+        assert prefixes <= {"gen_ai", "caesura", "error", "session", "user"}, span.name
 
 
 async def test_other_spans_pass_as_they_are(receiver: Received) -> None:

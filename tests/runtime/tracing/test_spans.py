@@ -88,6 +88,7 @@ async def test_a_run_has_a_chat_a_turn_and_a_span_a_call(spans: Spans) -> None:
         "gen_ai.request.model": "m",
         "gen_ai.agent.name": "doubler",
         "gen_ai.conversation.id": conversation,
+        "caesura.request.id": "scripted-1",
         "gen_ai.response.finish_reasons": ("stop",),
         "gen_ai.usage.input_tokens": usage.prompt_tokens + usage.cached_tokens,
         "gen_ai.usage.output_tokens": usage.completion_tokens,

@@ -450,6 +450,10 @@ export interface HttpEntry {
   answer?: string;
   /** Requests that it stands for: equal refusals within a second (requests). */
   count?: number;
+  /** The name of its API key, if there are keys. */
+  tenant?: string;
+  /** The `X-Request-Id` of its answer; of several, the first one's. */
+  request_id?: string;
 }
 
 /** Records before this one were lost. */
@@ -552,7 +556,7 @@ export const KIND_SHAPES: Record<string, Record<string, string>> = {
   restart: { at: "seconds!", why: "string", attempts: "number", seconds: "seconds", state: "string" },
   continued: { request: "string!", lost: "string!", at: "seconds!", sent: "seconds" },
   span: { trace: "string!", span: "string!", name: "string!", start: "seconds!", end: "seconds", parent: "string", status: "string", message: "string", attributes: "Attributes", events: "SpanEvent[]" },
-  http: { at: "seconds!", route: "string!", status: "number!", seconds: "seconds", code: "string", answer: "string", count: "number" },
+  http: { at: "seconds!", route: "string!", status: "number!", seconds: "seconds", code: "string", answer: "string", count: "number", tenant: "string", request_id: "string" },
   gap: { at: "seconds!", lost: "number", why: "string" },
   plan: { at: "seconds!", application: "string", strategy: "string", devices: "number", requests: "number", makespan: "seconds", low: "seconds", high: "seconds", why: "string", stages: "PlannedStage[]", blocks: "PlannedBlock[]", next_best: "OtherPlan" },
   stage: { at: "seconds!", stage: "number", placements: "Placement[]" },
