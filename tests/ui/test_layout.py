@@ -4,27 +4,10 @@ from typing import Any
 
 import pytest
 
-from tests.kit.browser import Open, Shown
+from tests.kit.browser import Open
 
 from . import recordings as made
-
-VIEWS = (
-    "overview",
-    "timeline",
-    "decision",
-    "memory",
-    "session",
-    "tools",
-    "errors",
-    "predictions",
-    "compare?with=2",
-)
-OUTSIDE = """
-(selector) => [...document.querySelectorAll(selector)].filter(one => {
-  const box = one.getBoundingClientRect();
-  return box.width > 0 && (box.left < -1 || box.right > innerWidth + 1);
-}).map(one => one.innerText || one.ariaLabel || one.className)
-"""
+from .views import OUTSIDE, VIEWS, drawn
 
 
 @pytest.fixture
@@ -32,13 +15,6 @@ def url(exported: Any) -> str:
     return exported(
         (made.recording(), made.entries()), (made.recording(2, "again"), made.entries())
     )
-
-
-async def drawn(shown: Shown, view: str) -> None:
-    await shown.view(f"#/{view}")
-    name = view.partition("?")[0]
-    await shown.page.wait_for_selector(f"nav a[aria-current=page][href*='#/{name}']")
-    await shown.page.wait_for_selector("main > *")
 
 
 @pytest.mark.parametrize("width", [390, 1024])

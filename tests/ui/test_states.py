@@ -105,9 +105,10 @@ async def test_while_it_loads_it_says_how_far_it_is(open_page: Open, serving) ->
         "() => { const now = Number(document.querySelector('[role=progressbar]')?.ariaValueNow);"
         " return now > 50 && now < 100 }"
     )
-    await shown.says("4 requests", within=".tl-toolbar [role=status]")
+    assert await shown.page.locator(".tl-toolbar").count() == 0, "figures of a part look final"
     go_on.set()
     await bar.wait_for(state="detached")
+    await shown.says("4 requests", within=".tl-toolbar [role=status]")
 
 
 async def test_a_recording_of_which_entries_were_lost_says_so(open_page: Open, exported) -> None:

@@ -16,10 +16,21 @@ from tests.kit.browser import Open, Shown
 
 from . import recordings
 from .serving import Endpoint
+from .views import OUTSIDE
 
 KEY = "a-key-of-16-bytes"
 ASKS = [call("ask_user", question="Which city?", options=["Oslo", "Rome"]), say("Done.")]
 BUTTON, LIST, CARD = ".pn-button", "dialog.pn-list", "dialog.pn-list [data-testid=pending]"
+VIEWS = (
+    "overview",
+    "timeline",
+    "decision",
+    "memory",
+    "session",
+    "tools",
+    "errors",
+    "compare",
+)
 TURNED = "Oslo \u202e<img src=x onerror=alert(1)>\u200b"
 
 
@@ -260,3 +271,20 @@ async def test_a_request_that_waits_offers_it_where_it_is_shown(
     await shown.page.click("aside button >> text=Deny")
     await shown.says("Denied.", within="aside")
     assert here.ran == []
+
+
+@pytest.mark.parametrize("width", [1366, 1280, 1024, 390])
+async def test_nothing_is_pushed_aside_while_somebody_waits(
+    open_page: Open, desk: Opened, width: int
+) -> None:
+    here = await desk([call("pay", amount=5), say("Done.")], key=None)
+    size = {"width": width, "height": 720}
+    shown = await open_page(f"{here.endpoint.ui}#/timeline", viewport=size)
+    await shown.says("Waiting for you 1", within=BUTTON)
+    for view in VIEWS:
+        await shown.view(f"#/{view}")
+        await shown.page.wait_for_selector(f"nav a[aria-current=page][href*='#/{view}']")
+        assert await shown.page.evaluate("document.documentElement.scrollWidth") <= width, view
+        assert await shown.page.evaluate(OUTSIDE, "header a, header button, header select") == []
+        picker = await shown.page.locator(".picker").bounding_box()
+        assert picker is not None and picker["width"] >= 60, "the recording's name is to be seen"

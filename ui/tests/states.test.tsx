@@ -3,8 +3,8 @@
 import { render } from "preact";
 import { act } from "preact/test-utils";
 import { expect, test } from "vitest";
-import { Notes } from "../src/app/notes";
-import { current, recordings, version } from "../src/app/state";
+import { Shell } from "../src/app/shell";
+import { current, phase, recordings, version } from "../src/app/state";
 import { NothingYet } from "../src/app/states";
 import { find, loaded, page } from "./mounted";
 import { ENTRIES, RECORDING } from "./world";
@@ -12,12 +12,17 @@ import { ENTRIES, RECORDING } from "./world";
 test("figures of a part are not taken for final ones", async () => {
   recordings.value = [RECORDING];
   current.value = { ...loaded(RECORDING, ENTRIES), state: "loading", done: 38_000, total: 100_000 };
-  await act(() => render(<Notes />, page));
-  expect(find("reading").textContent).toContain("38\u202f% of it so far: all figures are of that part");
+  phase.value = "ready";
+  await act(() => render(<Shell />, page));
+  expect(find("reading").textContent).toContain("38\u202f% of 100\u202f000 entries");
+  expect(page.querySelector("[role=progressbar]")?.getAttribute("aria-valuenow")).toBe("38");
+  expect(page.querySelector(".view")).toBeNull();
+  expect(page.querySelector("main h1")?.textContent).toBe("Overview");
   current.value = { ...current.value, state: "ready" };
   version.value += 1;
-  await act(() => render(<Notes />, page));
+  await act(() => render(<Shell />, page));
   expect(find("reading")).toBeNull();
+  expect(page.querySelector(".view")).not.toBeNull();
 });
 
 test("a recording of which nothing can be read was not without requests", async () => {

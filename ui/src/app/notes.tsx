@@ -1,12 +1,9 @@
 // What is to be known of the shown recording: losses, errors, breaks, coarse lanes.
-import { count, counted, percent } from "../format";
+import { count, counted } from "../format";
 import { FileNote } from "./recordings/openfile";
 import { link, route } from "./router";
 import { fresh, nameOf } from "./sharing/named";
 import { connection, current, mishap, recordings, version } from "./state";
-
-/** Recordings of more entries take long enough to be read that somebody may take the figures for final. */
-const LONG = 20_000;
 
 export function Notes() {
   version.value;
@@ -18,11 +15,6 @@ export function Notes() {
   return (
     <>
       <FileNote />
-      {loaded.state === "loading" && loaded.total > LONG && !loaded.trace.empty && (
-        <p class="note" data-testid="reading">
-          Reading the recording, {percent(Math.min(1, loaded.done / loaded.total))} of it so far: all figures are of that part.
-        </p>
-      )}
       {deleted && <p class="note" role="status">This recording was deleted. It is shown as far as it was read, until the page is loaded again.</p>}
       {loaded.state === "error" && !loaded.trace.empty && (
         <p class="note bad" role="alert">The recording is shown as far as it was read. {loaded.error}</p>

@@ -17,7 +17,7 @@ import { Gone } from "./sharing/gone";
 import { moment } from "../format";
 import { visible } from "../views/session/content";
 import { connection, current, phase, problem, version } from "./state";
-import { Failed, NothingRecorded, NothingYet, Starting } from "./states";
+import { Failed, NothingRecorded, NothingYet, Reading, Starting } from "./states";
 import { setTheme, theme } from "./theme";
 
 export function Shell() {
@@ -39,23 +39,26 @@ export function Shell() {
             </a>
           ))}
         </nav>
-        <span class="grow" />
-        <Waiting />
-        <Connection />
-        <Picker />
-        <ManageButton />
-        <About />
-        <CopyLink />
-        <Downloads />
-        <ThemeButton />
-        <button class="plain" onClick={() => (helpOpen.value = true)} aria-label="Keyboard help" title="Keyboard help (?)">?</button>
+        <div class="bar-tools">
+          <Waiting />
+          <Connection />
+          <Picker />
+          <ManageButton />
+          <About />
+          <CopyLink />
+          <Downloads />
+          <ThemeButton />
+          <button class="plain" onClick={() => (helpOpen.value = true)} aria-label="Keyboard help" title="Keyboard help (?)">?</button>
+        </div>
       </header>
       <div class="notes">
         <DropTarget />
-        <Progress />
         <Notes />
       </div>
-      <main class="stage"><Stage /></main>
+      <main class="stage">
+        <h1 class="hidden-visually">{VIEWS[name].title}</h1>
+        <Stage />
+      </main>
       <KeyDialog />
       <HelpDialog />
       <ManageDialog />
@@ -71,22 +74,12 @@ function Stage() {
   version.value;
   if (!loaded) return route.value.query.rec ? <Gone name={route.value.query.rec} /> : null;
   if (loaded.state === "error" && loaded.trace.empty) return <Failed text={loaded.error} />;
-  if (loaded.trace.empty) return loaded.state === "loading" ? <Starting /> : <NothingYet live={loaded.recording.live} broken={loaded.trace.broken} />;
+  // Figures of a part would look final.
+  if (loaded.state === "loading") return <Reading done={loaded.done} total={loaded.total} />;
+  if (loaded.trace.empty) return <NothingYet live={loaded.recording.live} broken={loaded.trace.broken} />;
   const name = viewOf(route.value.view, loaded.trace);
   const { component: View, title } = VIEWS[name];
   return <Boundary key={name} name={title}><View /></Boundary>;
-}
-
-function Progress() {
-  version.value;
-  const loaded = current.value;
-  if (loaded?.state !== "loading" || !loaded.total) return <div class="progress" />;
-  const share = Math.min(1, loaded.done / loaded.total);
-  return (
-    <div class="progress" role="progressbar" aria-label="Loading the recording" aria-valuenow={Math.round(share * 100)}>
-      <span style={{ transform: `scaleX(${share})` }} />
-    </div>
-  );
 }
 
 const CONNECTION = { none: "", live: "Live", reconnecting: "Reconnecting", ended: "Ended" };

@@ -1,11 +1,26 @@
 // What the page says when there is nothing to draw, and what to do about it.
-import { count } from "../format";
+import { count, counted, percent } from "../format";
 import { refresh } from "./load";
 import { OpenFile } from "./recordings/openfile";
 import { current } from "./state";
 
 export function Starting() {
   return <div class="center"><p class="muted" role="status">Reading the recording…</p></div>;
+}
+
+/** While a recording comes in, how much of it has; `total` is 0 where that is not known. */
+export function Reading({ done, total }: { done: number; total: number }) {
+  const share = total ? Math.min(1, done / total) : 0;
+  return (
+    <div class="center">
+      <div class="card" data-testid="reading">
+        <p class="muted" role="status">{total ? `Reading the recording, ${percent(share)} of ${counted(total, "entry", "entries")}` : `Reading the recording, ${counted(done, "entry", "entries")} so far`}</p>
+        <div class="progress" role="progressbar" aria-label="Reading the recording" aria-valuemin={0} aria-valuemax={100} aria-valuenow={total ? Math.round(share * 100) : undefined}>
+          <span style={{ transform: `scaleX(${share})` }} />
+        </div>
+      </div>
+    </div>
+  );
 }
 
 export function Failed({ text }: { text: string }) {

@@ -21,6 +21,7 @@ export function toldOf(seconds: ArrayLike<number>): string {
 /** Draw the bar; `share` is the part of the width that it takes. */
 export function StateBar({ seconds, share = 1 }: { seconds: ArrayLike<number>; share?: number }) {
   const told = toldOf(seconds);
+  if (!told) return <span class="statebar" style={{ width: `${share * 100}%` }} />;
   return (
     <span class="statebar" role="img" aria-label={told} title={told} style={{ width: `${share * 100}%` }}>
       {partsOf(seconds).map((part) => (

@@ -23,7 +23,7 @@ export function Replays({ job }: { job: Job }) {
         <thead><tr>
           <th>policy</th><th class="num">latency, mean</th><th class="num">p50</th><th class="num">p99</th>
           <th class="num">TTFT, mean</th><th class="num">p99</th><th class="num">recomputed</th>
-          <th>mean latency against the first row</th><th />
+          <th>mean latency against the first row</th><th><span class="hidden-visually">show</span></th>
         </tr></thead>
         <tbody>
           <Row name={<><b>replayed as recorded</b>: {named(first.policies)}</>} said="" replay={first} first={first} />

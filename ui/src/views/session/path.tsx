@@ -1,5 +1,5 @@
 // What bounded a run's end, as a sentence and as marks.
-import { duration, percent } from "../../format";
+import { counted, duration, percent } from "../../format";
 import { STATES } from "../../model/lane";
 import { type Link, criticalPath } from "../../model/criticalpath";
 import type { Run } from "../../model/spans";
@@ -8,11 +8,17 @@ import { STATE_NAMES } from "../timeline/shape";
 import { visible } from "./content";
 import { textIn } from "./transcript";
 
+/** Times between turns and calls that are a smaller part of the run are told in one line. */
+const SHORT = 0.01;
+
+const sumOf = (links: readonly Link[]): number => links.reduce((sum, link) => sum + link.to - link.from, 0);
+
 export function CriticalPath({ run, trace, now }: { run: Run; trace: Trace; now: number }) {
   if (!run.turns.length || run.turns.length + run.calls.length < 2) return null;
   const path = criticalPath(run, now);
-  const whole = path.reduce((sum, link) => sum + link.to - link.from, 0);
+  const whole = sumOf(path);
   if (!(whole > 0)) return null;
+  const short = path.filter((link) => link.kind === "between" && link.to - link.from < SHORT * whole);
   const longest = path.reduce((most, link) => (link.to - link.from > most.to - most.from ? link : most));
   return (
     <details class="path" data-testid="critical-path" open={run.calls.length > 0}>
@@ -23,14 +29,23 @@ export function CriticalPath({ run, trace, now }: { run: Run; trace: Trace; now:
         {path.map((link) => <i key={link.from} class={`path-${link.kind}${link === longest ? " most" : ""}`} style={{ flexGrow: (link.to - link.from) / whole }} />)}
       </div>
       <ol class="path-list small">
-        {path.map((link) => (
+        {path.filter((link) => !short.includes(link)).map((link) => (
           <li key={link.from} class={link === longest ? "most" : ""}>
             <i class={`path-${link.kind}`} aria-hidden="true" />
+            <span class="num">{percent((link.to - link.from) / whole)}</span>
             <span>{nameOf(link, run)}{besides(link)}</span>
             <span class="num">{duration(link.to - link.from)}</span>
             <span class="muted">{link.kind === "turn" && doing(link, trace, now)}</span>
           </li>
         ))}
+        {short.length > 0 && (
+          <li class="muted">
+            <i class="path-between" aria-hidden="true" />
+            <span class="num">{percent(sumOf(short) / whole)}</span>
+            <span>{counted(short.length, "gap")} between turns and calls, none of them {percent(SHORT)}</span>
+            <span class="num">{duration(sumOf(short))}</span>
+          </li>
+        )}
       </ol>
     </details>
   );

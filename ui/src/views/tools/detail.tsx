@@ -119,7 +119,7 @@ function Handlings({ row }: { row: ToolRow }) {
   const most = largest(handled.map((one) => one.regret || 0), 0);
   return (
     <table>
-      <thead><tr><th>handling</th><th class="num">pauses</th><th class="num">cost</th><th class="num">regret</th><th /></tr></thead>
+      <thead><tr><th>handling</th><th class="num">pauses</th><th class="num">cost</th><th class="num">regret</th><th><span class="hidden-visually">regret as a bar</span></th></tr></thead>
       <tbody>
         {handled.map((one) => (
           <tr key={one.handling} data-testid={`handling-${one.handling}`}>
