@@ -173,6 +173,17 @@ describe("a pause", () => {
     expect(shared([pause(10, 10), call("2", 11, 14), chat("3", 15, 30, 17)])).toEqual({ tool: 3, runtime: 4, step: 3 });
   });
 
+  it("is split once where nothing can change it any more", () => {
+    const splits = (end: number | null, handed: number | null = null) => {
+      const trace = traceOf([
+        span("invoke_agent a", "run", 0, end), lanes(["r-1", "decode", 1], ["r-1", "paused", 10], ["r-1", "waiting", 20]),
+        chat("1", 0, 10, 0.5), pause(10, 10), call("2", 11, 14), chat("3", 15, 30, handed),
+      ]);
+      return splitOf(trace, trace.pauses[0], 100) === splitOf(trace, trace.pauses[0], 100);
+    };
+    expect([splits(40), splits(null, 17), splits(null)]).toEqual([true, true, false]);
+  });
+
   it("counts tools that run at once only once, and those that ran before it not at all", () => {
     expect(shared([pause(10, 10), call("2", 9, 14), call("3", 12, 16), call("4", 8, 9.5), chat("5", 16, 30, 16)])).toEqual({ tool: 6, step: 4 });
   });

@@ -11,9 +11,10 @@ import { hit, pauseDuring } from "../src/views/timeline/hit";
 import { lanesOf, outcomesOf } from "../src/views/timeline/rows";
 import { factsOf, idBegins, labelOf, regretOf, waitedOf } from "../src/views/timeline/rows/facts";
 import { NO_MORE, choicesOf } from "../src/views/timeline/rows/filter";
-import { type LaneRow, type Space, layoutOf, packed, within } from "../src/views/timeline/rows/layout";
+import { type LaneRow, Packing, type Space, layoutOf, packed, within } from "../src/views/timeline/rows/layout";
 import { Segments, segment } from "../src/views/timeline/segments";
 import { turnOf } from "../src/views/timeline/wheel";
+import { random } from "./random";
 import { sample } from "./sample";
 import { lanes, span, traceOf as worldOf } from "./world";
 
@@ -176,6 +177,29 @@ describe("rows", () => {
 });
 
 describe("packed rows", () => {
+  it("of a live recording go on: only what is new is placed, and the rows are those of all at once", () => {
+    const next = random(7);
+    const packing = new Packing();
+    const all: Lane[] = [];
+    for (let turn = 0; turn < 60; turn++) {
+      const now = 10 * turn;
+      for (const lane of all) if (lane.end === null && next() < 0.5) lane.add({ state: "ended", at: now, blocks: 0, host: 0, tokens: 0 });
+      for (let k = 0; k < 20; k++) {
+        const lane = new Lane(`r${all.length}`, all.length);
+        lane.add({ state: "decode", at: now + next(), blocks: 1, host: 0, tokens: 1 });
+        all.push(lane);
+      }
+      const seen = [...all];
+      const before = packing.placed;
+      const rows = packing.of(seen);
+      expect(idsOf(rows)).toEqual(idsOf(packed(seen)));
+      // Those of one turn arrive in any order, and the last turn's are told before.
+      expect(packing.placed - before).toBe(20);
+    }
+    packing.of(all.slice(5)); // a filter was set
+    expect(packing.placed).toBe(1200 + 1195);
+  });
+
   const spans = (...rows: [id: string, from: number, to: number | null][]): Lane[] => {
     const trace = new Trace();
     for (const [id, from, to] of rows) {

@@ -71,7 +71,7 @@ export function splitOf(trace: Trace, pause: Pause, now: number): Split {
   const known = settled.get(pause);
   if (known) return known;
   const parties = partiesOf(trace, pause, now);
-  const { calls, sent } = parties;
+  const { calls, sent, over } = parties;
   const seconds: Split["seconds"] = { tool: 0, person: 0, runtime: 0, step: 0, unseen: 0 };
   let total = 0;
   for (const piece of piecesBy(parties, pause, now)) {
@@ -79,8 +79,8 @@ export function splitOf(trace: Trace, pause: Pause, now: number): Split {
     total += piece.until - piece.from;
   }
   const split: Split = { seconds, total, calls, exact: sent !== null || pause.seconds === null };
-  // A turn is written when it ends, which is after its calls.
-  if (sent !== null && pause.end && calls.every((call) => call.end !== null)) settled.set(pause, split);
+  // A turn is written when it ends, which is after its calls; older recordings lack what was handed over.
+  if ((sent !== null || over) && pause.end && calls.every((call) => call.end !== null)) settled.set(pause, split);
   return split;
 }
 
@@ -95,6 +95,8 @@ interface Parties extends Stretch {
   sent: number | null;
   /** Whether any span tells of it. */
   told: boolean;
+  /** Whether its run has ended, so that no more spans come. */
+  over: boolean;
 }
 
 function partiesOf(trace: Trace, pause: Pause, now: number): Parties {
@@ -102,11 +104,11 @@ function partiesOf(trace: Trace, pause: Pause, now: number): Parties {
   const until = Math.max(from, pause.seconds === null ? (pause.end ? from : now) : from + pause.seconds);
   const lane = trace.byRequest.get(pause.request);
   const served = lane ? servedOf(trace, lane) : null;
-  if (!served) return { from, until, calls: [], sent: null, told: false };
+  if (!served) return { from, until, calls: [], sent: null, told: false, over: false };
   const before = served.turns.findLast((turn) => turn.start < from);
   const next = served.turns.find((turn) => turn.start >= from - CLOSE && turn.start <= until + CLOSE);
   const calls = served.run.calls.filter((call) => call.start >= (before?.start ?? from) && call.start < until);
-  return { from, until, calls, sent: sentAt(next), told: calls.length > 0 || next !== undefined };
+  return { from, until, calls, sent: sentAt(next), told: calls.length > 0 || next !== undefined, over: served.run.span.end !== null };
 }
 
 function shareAt(time: number, calls: SpanEntry[], waits: Stretch[], sent: number | null, now: number): Share {

@@ -1,19 +1,18 @@
 // What failed, how often, since when, and where: one row for all failures that have the same in common.
-import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { param } from "../../app/address";
 import { link } from "../../app/router";
 import { type Loaded, current, timeWindow, version, wholeOf } from "../../app/state";
 import { largest } from "../../charts/stats";
 import { count, counted, day, moment } from "../../format";
 import { type Failing, failingIn, spread } from "../../model/failing";
-import { usePaced } from "../overview/paced";
+import { useMeasured } from "../overview/paced";
 import { visible } from "../session/content";
 import { around } from "../timeline/zoom";
 import "./errors.css";
 
-/** Failures are counted anew once in so many milliseconds at most, and in a tenth of the time. */
+/** Failures are counted anew once in so many milliseconds at most. */
 const PACE = 1000;
-const SHARE = 10;
 const BINS = 40;
 /** Rows that are shown: what differs in every message is no pattern, and nobody reads more. */
 const MOST = 300;
@@ -44,15 +43,10 @@ export function listed(rows: readonly Failing[], words: string, by: Column, down
 
 export function ErrorsView() {
   const loaded = current.value;
-  const took = useRef(0);
-  const began = performance.now();
-  const made = usePaced(version.value, Math.max(PACE, SHARE * took.current));
+  const made = useMeasured(version.value, PACE);
   const window = timeWindow.value;
   const { t0, t1 } = window ?? wholeOf(loaded?.trace ?? null);
   const rows = useMemo(() => (loaded ? failingIn(loaded.trace, t0, t1) : []), [loaded, made, window?.t0, window?.t1]);
-  useLayoutEffect(() => {
-    took.current = performance.now() - began;
-  }, [rows]);
   if (!loaded) return null;
   return <Errors loaded={loaded} rows={rows} t0={t0} t1={t1} marked={window !== null} />;
 }

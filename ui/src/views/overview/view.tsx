@@ -1,5 +1,5 @@
 // The overview: how quick requests were, what slowed them, and which were slow or strange.
-import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { type Loaded, current, nowOf, timeMap, timeWindow, version, wholeOf } from "../../app/state";
 import "../../charts/charts.css";
 import { ledgerOf } from "../../causes/ledger";
@@ -9,7 +9,7 @@ import { Charts } from "./charts";
 import { Figures } from "./figures";
 import { Deaths, Head } from "./head";
 import "./overview.css";
-import { usePaced } from "./paced";
+import { useMeasured } from "./paced";
 import { Slow } from "./slow";
 import { SlowedList } from "./slowed";
 
@@ -19,25 +19,17 @@ import { SlowedList } from "./slowed";
  * takes long: it takes a tenth of the time at most. What each request took is kept.
  */
 const PACE = 800;
-const SHARE = 10;
 
 export function OverviewView() {
   const loaded = current.value;
-  const took = useRef(0);
-  const began = performance.now();
-  const made = usePaced(version.value, Math.max(PACE, SHARE * took.current));
+  const made = useMeasured(version.value, PACE);
   const window = timeWindow.value;
   // Time goes on while nothing comes: the window's end is that of the last version.
   const map = useMemo(() => timeMap.peek(), [loaded, made]);
-  const body = useMemo(
+  return useMemo(
     () => loaded && <Body loaded={loaded} window={window} map={map} />,
     [loaded, made, window?.t0, window?.t1, map],
   );
-  // When this runs all parts have been drawn.
-  useLayoutEffect(() => {
-    took.current = performance.now() - began;
-  }, [body]);
-  return body;
 }
 
 interface Props {

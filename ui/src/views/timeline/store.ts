@@ -10,7 +10,7 @@ import type { Lane } from "../../model/lane";
 import type { Pause } from "../../model/pause";
 import { lanesOf } from "./rows";
 import type { More } from "./rows/filter";
-import { LAYOUTS, type Layout, type LaneRow, type Wanted, layoutOf, packed } from "./rows/layout";
+import { LAYOUTS, type Layout, type LaneRow, Packing, type Wanted, layoutOf } from "./rows/layout";
 import { ORDERS, type Order } from "./rows/order";
 import { around, moved, zoomed } from "./zoom";
 
@@ -63,7 +63,8 @@ export const lanes = computed<Lane[]>(() => {
   return lanesOf(loaded.trace, nowOf(loaded), { filters: filters.value, more: more.value, order: order.value, admits });
 });
 /** Rows depend on the requests alone: moving in time does not pack them anew. */
-const packing = computed<LaneRow[]>(() => packed(lanes.value));
+const packer = new Packing();
+const packing = computed<LaneRow[]>(() => packer.of(lanes.value));
 const inSight = computed<number>(() => {
   const window = timeWindow.value;
   return window ? lanes.value.reduce((sum, lane) => sum + (isWithin(lane, window) ? 1 : 0), 0) : lanes.value.length;

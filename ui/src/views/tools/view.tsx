@@ -4,7 +4,7 @@ import { route, setQuery } from "../../app/router";
 import { current, trace, version } from "../../app/state";
 import "../../charts/charts.css";
 import { Detail } from "./detail";
-import { usePaced } from "../overview/paced";
+import { useMeasured } from "../overview/paced";
 import type { Trace } from "../../model/trace";
 import { type ToolRow, rowsOf, together } from "./rows";
 import { ToolTable } from "./table";
@@ -15,7 +15,7 @@ const PACE = 2000;
 
 export function ToolsView() {
   const shown = trace.value;
-  const made = usePaced(version.value, PACE);
+  const made = useMeasured(version.value, PACE);
   const rows = useMemo(() => (shown ? rowsOf(shown) : []), [shown, made]);
   const picked = route.value.query.tool ?? "";
   return useMemo(() => shown && (rows.length ? <Tools shown={shown} rows={rows} picked={picked} /> : <NoTools />), [shown, rows, picked]);
@@ -23,11 +23,11 @@ export function ToolsView() {
 
 function Tools({ shown, rows, picked }: { shown: Trace; rows: ToolRow[]; picked: string }) {
   const chosen = rows.find((row) => row.tool === picked && picked !== "");
-  const all = useMemo(() => together(shown, rows), [rows]);
+  const row = useMemo(() => chosen ?? together(shown, rows), [rows, chosen]);
   return (
     <div class="view tools" data-testid="tools">
       <ToolTable rows={rows} picked={chosen?.tool ?? ""} onPick={(tool) => setQuery({ tool: tool === chosen?.tool ? "" : tool })} />
-      <Detail row={chosen ?? all} all={!chosen} />
+      <Detail row={row} all={!chosen} />
     </div>
   );
 }

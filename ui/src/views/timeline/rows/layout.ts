@@ -65,18 +65,78 @@ function grouped(lanes: readonly Lane[]): LaneRow[] {
 }
 
 /** As few rows as there were requests at once; each request takes the first row that is free when it arrives. */
-export function packed(lanes: readonly Lane[]): LaneRow[] {
-  const rows: Lane[][] = [];
-  const taken = new Heap<{ end: number; row: number }>((a, b) => a.end - b.end);
-  const free = new Heap<number>((a, b) => a - b);
-  for (const lane of [...lanes].sort((a, b) => a.start - b.start || a.index - b.index)) {
-    while (taken.first && taken.first.end <= lane.start) free.push(taken.pop().row);
-    const row = free.first === undefined ? rows.push([]) - 1 : free.pop();
-    rows[row].push(lane);
-    taken.push({ end: lane.end ?? Infinity, row });
+export const packed = (lanes: readonly Lane[]): LaneRow[] => new Packing().of(lanes);
+
+/**
+ * Rows that go on where they ended: of a live recording, only requests that are new are placed. Those
+ * that were placed stay, since who was here when they arrived does not change.
+ */
+export class Packing {
+  /** How many requests were given a row so far, those anew included that had one. */
+  placed = 0;
+  private lanes: Lane[] = [];
+  private ends: (number | null)[] = [];
+  private rows: Lane[][] = [];
+  private taken = new Heap<Place>(byEnd);
+  private free = new Heap<number>((a, b) => a - b);
+  /** Requests in rows whose ends were not known when they were placed. */
+  private open: Place[] = [];
+
+  of(wanted: readonly Lane[]): LaneRow[] {
+    const sorted = isSorted(wanted) ? wanted : [...wanted].sort(byArrival);
+    if (!this.goesOn(sorted)) this.begin();
+    this.settle();
+    for (let i = this.lanes.length; i < sorted.length; i++) this.place(sorted[i]);
+    return this.rows.map((lanes) => ({ lanes, place: 0, of: 1 }));
   }
-  return rows.map((own) => ({ lanes: own, place: 0, of: 1 }));
+
+  private begin(): void {
+    this.lanes = [];
+    this.ends = [];
+    this.rows = [];
+    this.taken = new Heap<Place>(byEnd);
+    this.free = new Heap<number>((a, b) => a - b);
+    this.open = [];
+  }
+
+  /** Whether all that was placed comes first, in the same order, and nothing that had ended goes on. */
+  private goesOn(sorted: readonly Lane[]): boolean {
+    return this.lanes.length <= sorted.length
+      && this.lanes.every((lane, i) => lane === sorted[i] && (this.ends[i] === null || this.ends[i] === lane.end));
+  }
+
+  /** What has ended since gives its row back when it ended. */
+  private settle(): void {
+    for (let i = 0; i < this.lanes.length; i++) this.ends[i] ??= this.lanes[i].end;
+    this.open = this.open.filter((place) => {
+      if (place.lane.end === null) return true;
+      this.taken.push({ ...place, end: place.lane.end });
+      return false;
+    });
+  }
+
+  private place(lane: Lane): void {
+    this.placed += 1;
+    while (this.taken.first && this.taken.first.end <= lane.start) this.free.push(this.taken.pop().row);
+    const row = this.free.first === undefined ? this.rows.push([]) - 1 : this.free.pop();
+    this.rows[row].push(lane);
+    this.lanes.push(lane);
+    this.ends.push(lane.end);
+    const place = { lane, row, end: lane.end ?? Infinity };
+    if (lane.end === null) this.open.push(place);
+    else this.taken.push(place);
+  }
 }
+
+interface Place {
+  lane: Lane;
+  row: number;
+  end: number;
+}
+
+const byEnd = (a: Place, b: Place): number => a.end - b.end;
+const byArrival = (a: Lane, b: Lane): number => a.start - b.start || a.index - b.index;
+const isSorted = (lanes: readonly Lane[]): boolean => lanes.every((lane, i) => i === 0 || byArrival(lanes[i - 1], lane) <= 0);
 
 /** The lanes of a row within [from, to]: the first, and the one behind the last. */
 export function within(row: LaneRow, from: number, to: number): [first: number, behind: number] {
