@@ -317,7 +317,8 @@ def _wanted(ended: PauseRecord) -> Iterator[str]:
 
 def _decisions(ended: PauseRecord) -> Iterator[str]:
     for row in ended.decisions:
-        reason = f" ({WHY.get(row.why, escape(row.why))})" if row.why else ""
+        whom = f": {escape(row.whom)}" if row.whom else ""
+        reason = f" ({WHY.get(row.why, escape(row.why))}{whom})" if row.why else ""
         prices = PriceRecord(row.preserve, row.discard, row.swap)
         priced = f", priced at {_prices(prices)}" if prices != NO_PRICES else ""
         done = f"{escape(row.act)} {counted(row.blocks, 'block')}"

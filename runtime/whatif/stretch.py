@@ -3,13 +3,15 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording import catalog
 from caesura.runtime.recording.entries import Entry, encoded
+from caesura.scheduler.records.parts import DecisionRow
 from caesura.simulator.workload.records import Recorded, read_recorded
 
 KINDS = ("forecast", "pause", "session")
@@ -132,6 +134,8 @@ def renamed(entries: Iterable[Entry], stretch: Stretch) -> Iterator[Entry]:
                 changed[key] = names.get(value, value)
         if wanted := changed.get("wanted_by"):
             changed["wanted_by"] = [[names.get(who, who), seconds] for who, seconds in wanted]
+        if decisions := changed.get("decisions"):
+            changed["decisions"] = [_renamed_row(row, names) for row in decisions]
         for key in ("at", "since", "until", "arrival"):
             value = changed.get(key)
             if isinstance(value, list):
@@ -139,6 +143,12 @@ def renamed(entries: Iterable[Entry], stretch: Stretch) -> Iterator[Entry]:
             elif isinstance(value, int | float):
                 changed[key] = value + stretch.begin
         yield changed
+
+
+def _renamed_row(row: Sequence[Any], names: Mapping[str, str]) -> list[Any]:
+    """Return a decision whose last field is the request that it was made for."""
+    whole = DecisionRow(*row)
+    return list(whole._replace(whom=names.get(whole.whom, whole.whom)))
 
 
 def to_wire(stretch: Stretch) -> str:

@@ -176,13 +176,14 @@ class DecisionRow(NamedTuple):
     preserve: Annotated[float | None, About("price of keeping", "block-seconds")] = None
     discard: Annotated[float | None, About("price of discarding", "block-seconds")] = None
     swap: Annotated[float | None, About("price of swapping", "block-seconds")] = None
+    whom: Annotated[str, About("the waiting request that needed the blocks, to `admit` it")] = ""
 
 
 class WantedRow(NamedTuple):
-    """A request that lacked free blocks during a pause."""
+    """Another request that lacked free blocks during a pause and the queue behind it."""
 
     request: Annotated[str, About("the request's id in the engine")]
-    seconds: Annotated[float, About("how long it lacked blocks during the pause", "s")]
+    seconds: Annotated[float, About("how long it lacked blocks meanwhile", "s")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def value(name: str) -> some.SearchStrategy[Any]:
 
 def test_a_decision_is_a_row_that_names_every_price() -> None:
     (row,) = PAUSE.entry()["decisions"]
-    assert row == [0.5, "swap", 12, "admit", 2.0, 1.5, 0.25]
+    assert row == [0.5, "swap", 12, "admit", 2.0, 1.5, 0.25, ""]
 
 
 def test_rows_of_older_files_lack_the_last_columns() -> None:

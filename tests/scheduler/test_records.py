@@ -295,6 +295,8 @@ def test_a_discard_that_let_others_run_is_weighed_against_their_waiting() -> Non
     world.flush()
     (pause,) = world.of("pause")
     assert pause["decisions"] and pause["recomputed_tokens"] > 0
+    admitted = [row[-1] for row in pause["decisions"] if row[3] == "admit"]
+    assert admitted and set(admitted) == {"late"}
     assert pause["wanted_seconds"] > 0
     assert pause["hindsight"]["preserve"] > 0
 

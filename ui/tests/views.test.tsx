@@ -106,6 +106,14 @@ test("two recordings are compared, and what is not known says why", async () => 
   expect(page.querySelectorAll("[data-testid=pair] td:last-child a").length).toBe(4);
 });
 
+test("a decision names the request that needed the blocks, with a way to it", async () => {
+  const [pause] = traceOf(ENTRIES).pauses;
+  await shown(() => <PauseCard pause={pause} />, "#/decision/one/3");
+  const row = [...page.querySelectorAll("tr")].find((one) => one.textContent?.includes("released"))!;
+  expect(row.textContent).toContain("a waiting request needed blocks to start: two");
+  expect(row.querySelector("a")?.getAttribute("href")).toMatch(/timeline.*sel=two.*t0=3&t1=7/);
+});
+
 test("what was done late is not held against the same deed at once", async () => {
   const [pause] = traceOf(ENTRIES).pauses;
   await shown(() => <PauseCard pause={pause} />, "#/decision/one/3");

@@ -33,7 +33,7 @@ export const ENTRIES: Entry[] = [
   },
   {
     kind: "pause", request: "one", session: "one", arrival: 0, given_tokens: 100, decoded_tokens: 20, tool: "search",
-    at: 3, context_tokens: 120, blocks: 12, predicted_seconds: 10, decisions: [[2, "discard", 10, "running"]],
+    at: 3, context_tokens: 120, blocks: 12, predicted_seconds: 10, decisions: [[2, "discard", 10, "admit", null, null, null, "two"]],
     outcome: "resumed", handling: "discard", pause_seconds: 5, queue_seconds: 1, loaded_tokens: 0,
     recomputed_tokens: 100, cost: 50, queue_cost: 4, work_cost: 30, hindsight: { preserve: 60, discard: 30, swap: null }, regret: 20,
     wanted_seconds: 2.5, wanted_requests: 1, wanted_by: [["two", 2]],

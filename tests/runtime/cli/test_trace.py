@@ -60,7 +60,7 @@ def pause(**more: Any) -> Entry:
 
 ENDED = {
     "kind": "pause",
-    "decisions": [[0.25, "discard", 12, "admit"], [0.5, "swap", 3]],
+    "decisions": [[0.25, "discard", 12, "admit", None, None, None, "third"], [0.5, "swap", 3]],
     "outcome": "resumed",
     "handling": "discard",
     "pause_seconds": 2.0,
@@ -186,7 +186,7 @@ def test_a_run_is_shown_with_all_that_happened(file: Path, name: str) -> None:
         "with the true length preserve 4.00, discard 2.50, swap impossible, it cost 3.50",
         "2.00 of it while paused, 1.25 while it queued, 0.25 by loading and recomputing",
         "its memory was wanted for 1.500 s, 2 waited: other-1-x 0.750 s, third 0.500 s",
-        "after 0.250 s: discard 12 blocks (to admit a waiting request)",
+        "after 0.250 s: discard 12 blocks (to admit a waiting request: third)",
         "after 0.500 s: swap 3 blocks",
         "321 tokens of context: 0 loaded, 300 recomputed; queued 0.125 s",
     ]

@@ -69,10 +69,12 @@ def test_a_simulations_entries_get_the_ids_and_times_of_what_was(tmp_path: Path)
 
 def test_whom_a_simulated_request_waited_for_has_its_recorded_id_too(tmp_path: Path) -> None:
     stretch = Stretch(tmp_path, ("a", "b"), BEGAN, 2.0)
-    pause = {"kind": "pause", "request": "0-0", "wanted_by": [("0-1", 0.5)]}
+    rows = [[0.5, "discard", 3, "admit", 1.0, 2.0, None, "0-1"], [0.6, "swap", 3, "decided"]]
+    pause = {"kind": "pause", "request": "0-0", "wanted_by": [("0-1", 0.5)], "decisions": rows}
     wait = {"kind": "wait", "request": "0-1", "behind": "0-0"}
     ended, waited = renamed([pause, wait], stretch)
     assert ended["wanted_by"] == [["b", 0.5]] and waited["behind"] == "a"
+    assert [row[-1] for row in ended["decisions"]] == ["b", ""]
 
 
 def test_only_policies_that_are_known_by_name_can_be_chosen() -> None:

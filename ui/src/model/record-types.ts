@@ -181,9 +181,9 @@ export interface OtherPlan {
 }
 
 /** One decision about a paused request, with the price of every alternative at that moment. */
-export type Decision = [seconds: number, act: string, blocks: number, why?: string, preserve?: number | null, discard?: number | null, swap?: number | null];
+export type Decision = [seconds: number, act: string, blocks: number, why?: string, preserve?: number | null, discard?: number | null, swap?: number | null, whom?: string];
 
-/** A request that lacked free blocks during a pause. */
+/** Another request that lacked free blocks during a pause and the queue behind it. */
 export type Wanted = [request: string, seconds: number];
 
 /** The columns of a `steps` record. */
@@ -579,6 +579,6 @@ export const PART_SHAPES: Record<string, Record<string, string>> = {
   Attributes: {},
 };
 export const ROW_SHAPES: Record<string, string[]> = {
-  Decision: ["seconds!", "string!", "number!", "string", "number", "number", "number"],
+  Decision: ["seconds!", "string!", "number!", "string", "number", "number", "number", "string"],
   Wanted: ["string!", "seconds!"],
 };

@@ -159,6 +159,7 @@ def _row(release: Release, since: float) -> DecisionRow:
         preserve=told.preserve,
         discard=told.discard,
         swap=told.swap,
+        whom=release.whom,
     )
 
 

@@ -466,18 +466,29 @@ class PausedKVManager:
     # -- giving up -------------------------------------------------------------------------------
 
     def reclaim(
-        self, needed: int, forced: bool, now: float, among: Iterable[PausedKV], why: str
+        self,
+        needed: int,
+        forced: bool,
+        now: float,
+        among: Iterable[PausedKV],
+        why: str,
+        whom: str = "",
     ) -> int:
-        """Release `needed` blocks from the KV in `among`; return how many became free."""
+        """Release `needed` blocks from the KV in `among`; return how many became free.
+
+        `whom` is the request that needs them, where it is one.
+        """
         views = self.views.paused(among, now)
         if not views:
             return 0
         freed = 0
         for key, blocks in self.handling.victims(views, self.views.step(), needed, forced):
-            freed += self.release(self.paused_kvs[key], blocks, now, why)
+            freed += self.release(self.paused_kvs[key], blocks, now, why, whom)
         return freed
 
-    def reclaim_shared(self, needed: int, now: float, among: Iterable[PausedKV], why: str) -> int:
+    def reclaim_shared(
+        self, needed: int, now: float, among: Iterable[PausedKV], why: str, whom: str = ""
+    ) -> int:
         """Free blocks that only paused requests share; return how many became free.
 
         The handling does not choose them, since shared blocks have no price of their own.
@@ -488,10 +499,10 @@ class PausedKVManager:
             if pool.free() - before >= needed:
                 break
             if not kv.resident:
-                self.drop(kv, now, why)
+                self.drop(kv, now, why, whom)
         return pool.free() - before
 
-    def release(self, kv: PausedKV, blocks: int, now: float, why: str) -> int:
+    def release(self, kv: PausedKV, blocks: int, now: float, why: str, whom: str = "") -> int:
         """Release `blocks` blocks from the back of paused KV; return how many became free."""
         if blocks <= 0 or not can_lose(kv):
             return 0
@@ -499,7 +510,7 @@ class PausedKVManager:
         priced = self._priced(kv, now)
         freed = self.paused_kvs.release(kv, blocks)
         how = "swap" if copied else "discard"
-        kv.releases.append(Release(now, how, freed, why, priced))
+        kv.releases.append(Release(now, how, freed, why, priced, whom))
         self._released(kv, now)
         return freed
 
@@ -521,13 +532,13 @@ class PausedKVManager:
         self.paused_kvs.freshen(kv)
         return prices(self.views.of(kv, now), self.views.step())
 
-    def drop(self, kv: PausedKV, now: float, why: str) -> None:
+    def drop(self, kv: PausedKV, now: float, why: str, whom: str = "") -> None:
         """Release all blocks of paused KV, including shared ones."""
         if kv.loading or not self.paused_kvs.blocks.of(kv):
             return
         priced = self._priced(kv, now)
         freed = self.paused_kvs.release(kv, 1 << 30)
-        kv.releases.append(Release(now, "discard", freed, why, priced))
+        kv.releases.append(Release(now, "discard", freed, why, priced, whom))
         self._released(kv, now)
 
     def spoil(self, kv: PausedKV, now: float, why: str) -> None:

@@ -41,9 +41,9 @@ class Reclaimer:
             for one in self._paused_kvs.holding.values()
             if not one.returned and (spare is None or one.follow_up != spare)
         ]
-        freed = manager.reclaim(blocks, forced, now, among, why)
+        freed = manager.reclaim(blocks, forced, now, among, why, spare or "")
         if forced and freed < blocks:
-            freed += manager.reclaim_shared(blocks - freed, now, among, why)
+            freed += manager.reclaim_shared(blocks - freed, now, among, why, spare or "")
         return self._at_once(freed)
 
     def from_returned(
@@ -54,13 +54,14 @@ class Reclaimer:
         Blocks of `spare` and of the requests before it are not reclaimed.
         """
         manager, now = self._manager, self._clock()
+        whom = "" if spare is None else spare.request_id
         freed = 0
         for request in reversed(ready):
             if freed >= blocks or request is spare:
                 break
             kv = self._paused_kvs.held_by(request.request_id)
             if kv is not None and kv.returned:
-                freed += manager.release(kv, min(blocks - freed, kv.resident), now, why)
+                freed += manager.release(kv, min(blocks - freed, kv.resident), now, why, whom)
         return self._at_once(freed)
 
     def _at_once(self, freed: int) -> int:

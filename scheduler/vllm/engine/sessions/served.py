@@ -167,6 +167,7 @@ class Release(NamedTuple):
     """A release of blocks: its time, its action, the number of blocks and the reason.
 
     `prices` are those of all alternatives just before, in block-seconds; None without records.
+    `whom` is the request that needed the blocks, where it was one.
     """
 
     at: float
@@ -174,6 +175,7 @@ class Release(NamedTuple):
     blocks: int
     why: str
     prices: Prices | None
+    whom: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,11 @@
 // One pause in full: what was expected, priced and done, what came of it, and how it came back.
 import { blockSeconds, count, counted, duration, mebibytes, moment, percent } from "../../format";
+import { link } from "../../app/router";
 import { current, nowOf, version } from "../../app/state";
 import type { Pause } from "../../model/pause";
 import type { Inputs } from "../../model/records";
+import { Called } from "../session/called";
+import { around } from "../timeline/zoom";
 import { PauseSplit } from "../request/pausesplit";
 import { cheapest, estimateOf } from "./chosen";
 import { Wanting } from "./wanting";
@@ -117,17 +120,26 @@ function Done({ pause }: { pause: Pause }) {
     <table>
       <thead><tr><th class="num">after</th><th>what</th><th class="num">blocks</th><th>because</th></tr></thead>
       <tbody>
-        {decisions.slice(0, 200).map(([seconds, act, blocks, why], i) => (
+        {decisions.slice(0, 200).map(([seconds, act, blocks, why, , , , whom], i) => (
           <tr key={i}>
             <td class="num">{duration(seconds)}</td>
             <td>{act === "swap" ? "▴ swapped" : act !== "discard" ? act : blocks ? "▾ released" : "▾ released what it shared"}</td>
             <td class="num">{count(blocks)}</td>
-            <td>{whyOf(why) || <span class="muted">not recorded</span>}</td>
+            <td>
+              {whyOf(why) || <span class="muted">not recorded</span>}
+              {whom && <>: <a href={link("timeline", [], { sel: whom, ...windowOf(pause, seconds) })}><Called request={whom} most={32} /></a></>}
+            </td>
           </tr>
         ))}
       </tbody>
     </table>
   );
+}
+
+/** The timeline's window around a decision of a pause. */
+function windowOf(pause: Pause, seconds: number): { t0: string; t1: string } {
+  const { t0, t1 } = around(pause.at + seconds - 1, pause.at + seconds + 1, 0.5);
+  return { t0: String(t0), t1: String(t1) };
 }
 
 function Back({ pause }: { pause: Pause }) {
