@@ -22,6 +22,7 @@ from caesura.runtime.errors import UsageError
 from caesura.runtime.recording import catalog
 from caesura.runtime.recording.entries import ARTIFACTS, Entry, Recording
 from caesura.runtime.recording.files import FORMATS, Held, read_lines, write
+from caesura.runtime.recording.query import Found, query, schema
 from caesura.runtime.recording.window import cut, times_of
 from caesura.scheduler.records import Record, RecordError, parse
 from caesura.scheduler.records.accuracy import Accuracy, accuracies
@@ -190,6 +191,28 @@ def delete(store: Path, wanted: Sequence[str]) -> None:
 
 def _id_of(store: Path, wanted: str) -> int:
     return int(catalog.find(store, wanted).id)
+
+
+def show_query(store: Path, text: str | None, as_json: bool) -> None:
+    """Print what a query finds, or what it may ask for; raise `UsageError` on failure."""
+    if text is None:
+        told = schema(store)
+        found = Found(("table", "columns"), [(name, ", ".join(told[name])) for name in told])
+    else:
+        found = query(store, text)
+    if as_json:
+        rows = [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+        print(json.dumps(rows, indent=2, default=str))
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in found.columns:
+        table.add_column(escape(plain(column)), overflow="fold")
+    for row in found.rows:
+        table.add_row(*(escape(plain("" if each is None else str(each))) for each in row))
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, 200)
+    console.print(table, highlight=False)
 
 
 KINDS = ("forecast", "pause", "session")

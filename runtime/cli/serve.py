@@ -230,6 +230,7 @@ def server_options(options: ServeOptions, config: Config, keys: list[Key] | None
         allowed_origins=door.allowed_origin or (),
         allow_private=config.allow_private,
         users=config.trace.users,
+        public_url=config.trace.public_url,
         access_log=door.access_log,
         limits=configured_limits(config.limits),
         max_concurrent=door.max_concurrent,

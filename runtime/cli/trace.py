@@ -154,6 +154,28 @@ def export(
 
 
 @app.command()
+def query(
+    sql: Annotated[
+        str | None,
+        typer.Argument(metavar="SQL", help="One SELECT. Default: list the tables and columns."),
+    ] = None,
+    store: StoreFile = None,
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Run SQL on the recordings; it can only read.
+
+    `spans`, `pauses`, `sessions` and `http` have a row for each of these, of
+    all recordings. `recordings` and `entries` are the tables of the file.
+    """
+    from caesura.runtime.cli import recordings as files
+    from caesura.runtime.cli import trace_shown as browsing
+
+    with mistakes_told():
+        files.show_query(browsing.store_file(store, config), sql, as_json)
+
+
+@app.command()
 def name(
     recording: Recording,
     title: Annotated[str, typer.Argument(metavar="TITLE", help="What it is called from now on.")],

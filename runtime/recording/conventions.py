@@ -132,3 +132,6 @@ KV_STATE = "caesura.kv.state"
 KV_BLOCKS = "caesura.kv.blocks"
 KV_HOST_BLOCKS = "caesura.kv.host_blocks"
 CONTEXT_TOKENS = "caesura.context_tokens"
+
+URL = "caesura.url"
+"""On a run: its address on the page."""

@@ -302,7 +302,10 @@ def create_app(
     """
     parts = parts or ServerParts()
     state = _state(engine, tools, options or ServerOptions(), parts)
-    traces = Traces(parts.recorder, parts.artifacts, state.options.keep_alive_seconds)
+    seconds, public_url = state.options.keep_alive_seconds, state.options.public_url
+    traces = Traces(parts.recorder, parts.artifacts, seconds, public_url)
+    if state.tracing is not None and public_url:
+        state.tracing.link = traces.address
     runs = Runs(Responses(state, parts.store or SqliteResponses(None)), KeptChats(state))
     return Application(state, traces, runs, _router(state, parts, runs, traces), parts.recorder)
 

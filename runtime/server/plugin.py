@@ -98,6 +98,7 @@ class EndpointPlugin:
             limits=configured_limits(config.limits),
             allow_private=config.allow_private,
             users=config.trace.users,
+            public_url=config.trace.public_url,
         )
         parts = ServerParts(
             agents=ConfiguredAgents(config, toolset, engine, recorder).served(),

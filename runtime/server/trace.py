@@ -83,11 +83,16 @@ class Traces:
     """The routes that serve a recorder's file; the caller closes the recorder."""
 
     def __init__(
-        self, recorder: Recorder | None, artifacts: ArtifactStore | None, keep_alive_seconds: float
+        self,
+        recorder: Recorder | None,
+        artifacts: ArtifactStore | None,
+        keep_alive_seconds: float,
+        public_url: str = "",
     ) -> None:
         self._known = recorder
         self._artifacts = artifacts
         self._keep_alive_seconds = keep_alive_seconds
+        self._public_url = public_url.rstrip("/")
         self._watching: set[asyncio.Task[object]] = set()
 
     def routes(self) -> list[Route]:
@@ -124,10 +129,15 @@ class Traces:
 
     def headers(self, answer: str) -> Mapping[str, str]:
         """Return the headers that lead from an answer to its request, as far as it is recorded."""
+        address = self.address(answer)
+        return {TRACE: address} if address else {}
+
+    def address(self, answer: str) -> str:
+        """Return the address on the page of an answer's request; empty if it is not recorded."""
         if self._known is None or self._known.recording is None or not answer.startswith(_RUNS):
-            return {}
+            return ""
         named = f"{self._known.recording}-{_base36(int(self._known.started))}"
-        return {TRACE: f"/ui/#/session/{quote(answer)}?rec={named}"}
+        return f"{self._public_url}/ui/#/session/{quote(answer)}?rec={named}"
 
     @property
     def _recorder(self) -> Recorder:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from caesura.intercept.calls.events import CallFinished
 from caesura.runtime.recording import conventions as names
+from caesura.runtime.tracing.masking import masked
 from caesura.scheduler.messages import Message
 
 if TYPE_CHECKING:
@@ -49,11 +50,11 @@ class Content:
         A recording holds the other messages in its earlier turns.
         """
         if self._sent:
-            span.set_attribute(names.INPUT_MESSAGES, whole.text)
+            span.set_attribute(names.INPUT_MESSAGES, masked(names.INPUT_MESSAGES, whole.text))
             if whole.left_out:
                 span.set_attribute(names.INPUT_LEFT_OUT, whole.left_out)
         if self._keeper is not None:
-            self._keeper.keep(span, names.INPUT_MESSAGES, new)
+            self._keeper.keep(span, names.INPUT_MESSAGES, masked(names.INPUT_MESSAGES, new))
 
     def is_sent(self, span: "Span") -> bool:
         """Return whether this span's content leaves this machine with it."""
@@ -64,7 +65,8 @@ class Content:
         return (self._sent or self._keeper is not None) and span.is_recording()
 
     def set(self, span: "Span", name: str, text: str) -> None:
-        """Write a content attribute to the destination."""
+        """Write a content attribute to the destination, masked."""
+        text = masked(name, text)
         if self._sent:
             span.set_attribute(name, text)
         elif self._keeper is not None:

@@ -15,7 +15,9 @@ from caesura.runtime.recording.entries import ARTIFACTS
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.storage import DAY_SECONDS, MB, Bounds, Store
 from caesura.runtime.tracing.content import is_captured
+from caesura.runtime.tracing.masking import Mask, masking
 from caesura.tools.config.caesura_toml import Config
+from caesura.tools.config.functions import imported
 
 
 class TraceOptions(Protocol):
@@ -63,8 +65,23 @@ async def recorded(
 ) -> AsyncIterator[Recorder | None]:
     """Yield a recorder that gets the engine's records; None if recording is off.
 
-    The options or the configuration may call the recording something else than `title`.
+    The options or the configuration may call the recording something else than `title`. The
+    configuration's mask is over all that is recorded or sent meanwhile.
     """
+    with masking(mask_of(config)):
+        async with _recorded(engine, traces, config, title, source, about) as recorder:
+            yield recorder
+
+
+@asynccontextmanager
+async def _recorded(
+    engine: Engine,
+    traces: TraceOptions,
+    config: Config,
+    title: str,
+    source: str,
+    about: Mapping[str, Any] | None,
+) -> AsyncIterator[Recorder | None]:
     if traces.off or not (config.trace.enabled or traces.file):
         yield None
         return
@@ -88,3 +105,16 @@ def store_of(config: Config, file: Path | None = None) -> Store:
     """Return the given file of recordings, else the configured one, else the user's own."""
     bounds = Bounds(int(config.trace.max_mb * MB), config.trace.max_days * DAY_SECONDS)
     return Store(file or config.trace_path, bounds)
+
+
+def mask_of(config: Config) -> Mask | None:
+    """Return the mask that a configuration names.
+
+    Raises `SetupError` for one that cannot be imported, and `UsageError` for one that is no
+    function.
+    """
+    named = config.trace.mask
+    if named is None:
+        return None
+    folder = None if config.path is None else config.path.parent
+    return Mask(imported(named, folder), named)

@@ -1,7 +1,7 @@
 """`Tracing`: makes the spans of runs."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from weakref import WeakValueDictionary
 
@@ -50,6 +50,8 @@ class Tracing:
         self.exports = exports
         """Counts lost spans; None if the caller's own provider or processor sends them."""
         self._phases = phases
+        self.link: Callable[[str], str] | None = None
+        """Returns the address on the page of the run with an answer's id, empty without one."""
 
     def watch(self, engine: Backend) -> None:
         """Make spans of the phases of an engine's turns, where spans are sent."""
@@ -84,6 +86,8 @@ class Tracing:
         }
         attributes |= {name: value for name, value in given.items() if value}
         attributes |= who.attributes()
+        if self.link is not None and ids.response and (url := self.link(ids.response)):
+            attributes[names.URL] = url
         span = self._tracer.start_span(
             f"{names.INVOKE_AGENT} {agent or model}",
             context_from(came_with),

@@ -126,8 +126,17 @@ class TraceSettings(_Section):
     max_days: float = Field(default=7, gt=0, description="after which entries are deleted")
     content: bool = Field(default=False, description="whether messages and results are recorded")
     title: str = Field(default="", description="of recordings; default: the command and the model")
+    public_url: str = Field(
+        default="",
+        pattern=r"^(https?://[^\s?#]+)?$",
+        description="where the server is for those who read spans, for links to the page",
+    )
     users: Literal["plain", "digest", "off"] = Field(
         default="plain", description="how the users that requests name are recorded"
+    )
+    mask: str | None = Field(
+        default=None,
+        description="a function over each text before it is recorded or sent, as module:attribute",
     )
 
 
@@ -188,7 +197,7 @@ class Config(_Section):
         assert self.path is not None
         agents = self.agents.values()
         files = any(each.instructions_file or each.agent for each in agents)
-        named = bool(self.servers or self.functions or files)
+        named = bool(self.servers or self.functions or files or self.trace.mask)
         named = named or any(map(self._leaves_its_folder, self.tools.values()))
         return named or "${" in self.path.read_text(errors="replace")
 

@@ -50,6 +50,8 @@ class ServerOptions:
     """Bounds of connections."""
     access_log: AccessLogForm = "off"
     """How a line on stderr tells of each request, if at all."""
+    public_url: str = ""
+    """The address of the server for those who read spans and headers: they link to its page."""
     users: UserForm = "plain"
     """How the records and spans of runs name the user of a request."""
 

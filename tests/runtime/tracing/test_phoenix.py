@@ -110,11 +110,11 @@ async def test_phoenix_shows_the_spans(
     first, second = spans.named("chat")
     phases = phases_of(provider)
     assert phases is not None
-    phases.take(0, [lanes(first.start_time or 0, second.start_time or 0, second.end_time or 0)])
+    phases.take(0, [lanes(times_of(first), times_of(second))])
     assert await asyncio.to_thread(exports.force_flush)
     assert exports.dropped == 0
 
-    found = await fetched(phoenix, f"projects/{project}/spans", lambda found: len(found) >= 8)
+    found = await fetched(phoenix, f"projects/{project}/spans", lambda found: len(found) >= 9)
     by_name = {each["name"]: each for each in found}
     kinds = {name: each["span_kind"] for name, each in by_name.items()}
     assert kinds == {
@@ -142,11 +142,15 @@ def context_of(span: Any) -> int:
     return int(span.context.span_id)
 
 
-def lanes(began: int, paused: int, ended: int) -> dict[str, Any]:
+def times_of(span: Any) -> tuple[int, int]:
+    return span.start_time, span.end_time
+
+
+def lanes(first: tuple[int, int], second: tuple[int, int]) -> dict[str, Any]:
     """The records of a request that queues, runs, pauses and runs again; Unix nanoseconds."""
     states = ("waiting", "prefill", "decode", "paused", "decode", "ended")
-    last = (paused + ended) // 2
-    at = [began, began, began, (began + paused) // 2, last, ended]
+    at = [first[0] + (first[1] - first[0]) * part // 5 for part in range(1, 5)]
+    at += [second[0] + (second[1] - second[0]) * part // 3 for part in range(1, 3)]
     return {
         "kind": "lanes",
         "request": ["scripted-1-a"] * len(states),

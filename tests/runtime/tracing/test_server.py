@@ -15,16 +15,21 @@ from aiohttp.test_utils import TestServer
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.trace import StatusCode
 
+from caesura.runtime.recording.recorder import Recorder
+from caesura.runtime.recording.storage import Store
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.server import create_app
 from caesura.runtime.server.app import Application, ServerParts
 from caesura.runtime.server.listen import listening
+from caesura.runtime.server.load.options import ServerOptions
 from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.runtime.tracing.export import Exports
 from caesura.tools import tool
+from caesura.tools.config.caesura_toml import Config
 from caesura.tools.mcp import MCPServer
 from caesura.tools.net import HttpClient, Outgoing
 from caesura.tools.registry import Registry
+from caesura.tools.services import SetupError
 from tests.kit.spans import Spans, facts
 from tests.kit.waiting import until
 
@@ -127,6 +132,40 @@ async def test_a_response_has_the_spans_of_a_run(spans: Spans, serve_script: Any
     assert ids(run).startswith(TRACE)
     assert facts(run)["gen_ai.response.id"] == answered["id"]
     assert spans.named("chat")
+
+
+async def test_a_run_leads_back_to_the_page(spans: Spans, tmp_path: Path) -> None:
+    with Recorder(Store(tmp_path / "traces.sqlite")) as recorder:
+        options = ServerOptions(public_url="https://llm.example.com/")
+        parts = ServerParts(tracing=spans.processor, recorder=recorder)
+        engine = ScriptedEngine([say("Hi.")], model="m")
+        async with (
+            served(create_app(engine, Registry(), options, parts)) as client,
+            client.post("/v1/chat/completions", json=ASKED) as response,
+        ):
+            answered, header = await response.json(), response.headers["Caesura-Trace"]
+    assert facts(spans.one("invoke_agent"))["caesura.url"] == header
+    assert header.startswith(f"https://llm.example.com/ui/#/session/{answered['id']}?rec=1-")
+
+
+async def test_without_a_public_address_there_is_no_link(spans: Spans, tmp_path: Path) -> None:
+    with Recorder(Store(tmp_path / "traces.sqlite")) as recorder:
+        parts = ServerParts(tracing=spans.processor, recorder=recorder)
+        engine = ScriptedEngine([say("Hi.")], model="m")
+        async with (
+            served(create_app(engine, Registry(), parts=parts)) as client,
+            client.post("/v1/chat/completions", json=ASKED) as response,
+        ):
+            assert response.headers["Caesura-Trace"].startswith("/ui/#/session/")
+    assert "caesura.url" not in facts(spans.one("invoke_agent"))
+
+
+@pytest.mark.parametrize("url", ["llm.example.com", "ftp://x", "https://x/?y", "https://x/#y"])
+def test_a_public_address_is_one_of_the_web(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "caesura.toml"
+    file.write_text(f'[trace]\npublic_url = "{url}"\n')
+    with pytest.raises(SetupError, match="public_url"):
+        Config.load(file)
 
 
 async def test_dropped_spans_are_counted_in_the_metrics(serve_script: Any) -> None:
