@@ -73,7 +73,15 @@ class Question:
 GPTJ = "GPT-J-6B on a simulated A100 with 40 GB"
 MIX = f"InferCept's six tools (its Table 1) as Poisson arrivals, on {GPTJ}, drained"
 RANDOM_25M = "A Llama of 25 M random parameters on vLLM's CPU engine, on one thread"
-ENGINE = (*POLICY, "runtime")
+HANDLING = (
+    "python -m benchmarks.handling --systems stock caesura infercept lamps-infercept preserve"
+    " --rounds 3 --seed 1501 --rate 1.73 --blocks 96 --window 40 --warm-up 5 --tail 8 --longest 70"
+    " --runs {runs}"
+)
+SIX_TOOLS = (
+    f"{RANDOM_25M}; InferCept's six tools, token counts times 1/4, pauses times 0.35. Latency is in"
+    " seconds, without the tools' time."
+)
 
 QUESTIONS: tuple[Question, ...] = (
     # -- Counted and simulated -------------------------------------------------------------------
@@ -279,16 +287,36 @@ QUESTIONS: tuple[Question, ...] = (
     # -- Timed -----------------------------------------------------------------------------------
     Question(
         "handling",
-        "What do handlings gain on a real engine under load?",
-        "python -m benchmarks.handling --systems stock caesura infercept lamps-infercept preserve"
-        " --loads 0.05 0.1 0.2 0.35 0.5 0.6 --rounds 3 --seed 1501 --rate 1.73 --blocks 96"
-        " --window 40 --warm-up 5 --tail 8 --longest 70 --runs {runs}",
-        150,
+        "Is the default ever the worse choice on a real engine, with the machine to itself?",
+        f"{HANDLING} --loads 0.3 0.5",
+        45,
         "timed",
-        f"{RANDOM_25M}; InferCept's six tools, token counts times 1/4, pauses times 0.35. Load 1"
-        " keeps an engine busy that computes nothing twice. Latency is in seconds, without the"
-        " tools' time.",
+        f"{SIX_TOOLS} Load 1 keeps an engine busy that computes nothing twice.",
         seeds=(1501, 1502, 1503),
+        rooms=POLICY,
+        beside=(SCHEDULER,),
+    ),
+    Question(
+        "handling-beside",
+        "And where other programs use all cores?",
+        f"{HANDLING} --loads 0.3 --beside 2",
+        25,
+        "timed",
+        f"{SIX_TOOLS} Two programs copy and sum without end beside the engine, so that copies of KV"
+        " and steps compete for the cores and for memory.",
+        seeds=(1501, 1502, 1503),
+        rooms=POLICY,
+        beside=(SCHEDULER,),
+    ),
+    Question(
+        "handling-light",
+        "How soon comes the first token under a light load?",
+        "python -m benchmarks.handling --systems stock caesura --loads 0.1 --rounds 3 --seed 1801"
+        " --rate 1.73 --blocks 96 --window 120 --warm-up 5 --tail 8 --longest 180 --runs {runs}",
+        16,
+        "timed",
+        SIX_TOOLS,
+        seeds=(1801, 1802, 1803),
         rooms=POLICY,
         beside=(SCHEDULER,),
     ),

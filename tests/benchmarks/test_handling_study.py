@@ -149,6 +149,17 @@ def test_the_tables_have_seconds_ratios_and_knees() -> None:
     assert ("fcfs", "0.2", "0.4", "0.90") in found["knees"]
 
 
+def test_parts_of_the_default_are_compared_with_it_pair_by_pair() -> None:
+    runs = [
+        run(name, 0.2, latency * (1 + index), index=index)
+        for name, latency in (("stock", 0.4), ("caesura", 0.1), ("infercept", 0.2))
+        for index in range(2)
+    ]
+    found = {table.key: table.rows for table in tables(runs, 40.0, 4.5)}
+    assert [row[:3] for row in found["parts"]] == [("0.2", "infercept", "2.000, 2.000")]
+    assert [row[1] for row in found["ratios"]] == ["caesura", "infercept"]
+
+
 def test_a_summary_has_stock_and_the_default_side_by_side() -> None:
     rounds = [
         run(name, 0.2, 0.1 * (1 + index), index=index)

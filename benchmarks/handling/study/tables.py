@@ -18,15 +18,16 @@ COLUMNS = {
     "latency_p99": "p99",
     "normalized_p99": "per token p99",
     "ttft_first_mean": "TTFT first",
+    "ttft_first_p99": "TTFT first p99",
     "ttft_resumed_mean": "TTFT resumed",
 }
 
 
 def tables(runs: Sequence[dict[str, Any]], window: float, rate: float) -> list[Table]:
-    """Return seconds by load and system, ratios to stock, and the knees if they were searched.
+    """Return seconds by load and system, ratios to stock and to the default, and the knees.
 
-    Sessions arrived within `window` seconds, and load 1 is `rate` sessions per second. Before them
-    stands a summary of stock and the default, if both ran.
+    Knees are there if they were searched. Sessions arrived within `window` seconds, and load 1 is
+    `rate` sessions per second. Before all stands a summary of stock and the default, if both ran.
     """
     found = figures_of(runs, window)
     short = list(_summary(found))
@@ -36,10 +37,14 @@ def tables(runs: Sequence[dict[str, Any]], window: float, rate: float) -> list[T
         columns = ("load", "latency, stock [s]", "default", "recomputed, stock", "default", "ratio")
         made.append(Table.of(columns, short, "Mean latency, stock vLLM and the default", "summary"))
     made.append(Table.of(seconds, _absolute(found), "Seconds, medians of the rounds", "seconds"))
-    ratios = list(_ratios(found))
-    if ratios:
-        title = "Ratios to stock, pair by pair: median [all of three pairs, or the middle half]"
-        made.append(Table.of(("load", "system", *COLUMNS.values()), ratios, title, "ratios"))
+    for base, key, title in (
+        (STOCK, "ratios", "Ratios to stock"),
+        (DEFAULT, "parts", "Ratios to the default"),
+    ):
+        ratios = list(_ratios(found, base))
+        if ratios:
+            title = f"{title}, pair by pair: median [all of three pairs, or the middle half]"
+            made.append(Table.of(("load", "system", *COLUMNS.values()), ratios, title, key))
     p99, of_system = knees(runs)
     if of_system:
         title = f"Up to which load the p99 per token is at most {FACTOR:g} times an idle engine's"
@@ -95,17 +100,18 @@ def _absolute(found: Figures) -> Iterator[tuple[str, ...]]:
             )
 
 
-def _ratios(found: Figures) -> Iterator[tuple[str, ...]]:
+def _ratios(found: Figures, base: str) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each load and system, but for stock and for `base`, which is compared to."""
     for load in sorted({load for _, load, _ in found}):
         for system in systems_at(found, load):
             pairs = [
-                (row, found[STOCK, load, index])
+                (row, found[base, load, index])
                 for (name, at, index), row in found.items()
-                if (name, at) == (system, load) and (STOCK, load, index) in found
+                if (name, at) == (system, load) and (base, load, index) in found
             ]
-            if system != STOCK and pairs:
+            if system not in (STOCK, base) and pairs:
                 cells = (
-                    str(ratio([ours[key] for ours, _ in pairs], [stock[key] for _, stock in pairs]))
+                    str(ratio([one[key] for one, _ in pairs], [other[key] for _, other in pairs]))
                     for key in COLUMNS
                 )
                 yield (f"{load:g}", system, *cells)
