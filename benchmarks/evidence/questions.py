@@ -107,6 +107,18 @@ QUESTIONS: tuple[Question, ...] = (
         page="policies.md",
     ),
     Question(
+        "competition",
+        "Is the default worse where copies slow the steps?",
+        "python -m benchmarks.policies competition",
+        20,
+        "simulated",
+        f"{MIX}. While a copy runs, a step goes at half its speed, as on a machine whose copies and"
+        " steps compete for memory. Ratios are to the default on the same sessions: above 1, the"
+        " default is faster.",
+        seeds=(41, 42, 43),
+        page="policies.md",
+    ),
+    Question(
         "dominance",
         "Is the default ever the worse choice?",
         "python -m benchmarks.dominance --chart docs/images/policies-dominance.png",
