@@ -72,8 +72,9 @@ class Settings:
     can compute all that waits.
     While fewer than `write_behind_free_share` of all blocks are free, the idle link makes copies
     that may never be needed. Nothing is swapped while the link loads at less than `min_link_share`
-    of the rate at which the engine recomputes; for a request that is alone, nothing is loaded below
-    four times that share. After `max_copy_failures` failures in a row, copies to the host stop.
+    of the rate at which the engine recomputes, or while copies hold up the steps beside them for
+    longer than recomputing takes; for a request that is alone, nothing is loaded below four times
+    that share. After `max_copy_failures` failures in a row, copies to the host stop.
 
     `calibration` is the path of a file that `caesura calibrate` wrote. `pauses` is the path of a
     file that keeps observed pauses and sessions over restarts. After `pause_deadline` seconds of a

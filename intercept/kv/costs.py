@@ -23,6 +23,9 @@ LARGEST_SURPRISE = 0.5  # a measurement counts as this far from the prediction a
 DOUBTED_COPIES = 2.0  # what all earlier copies count for once a link is doubted
 COPY_TOKENS = 64  # a smaller copy measures the link's latency more than its rate
 MIN_FACTOR = 1e-3
+STALL_MEMORY = 0.98  # the weight that earlier steps keep for each further one full of copies
+STALL_PRIOR = 8.0  # so many steps full of copies that cost nothing are assumed at first
+LARGEST_STALL = 2.0  # a step counts as this much longer than predicted at most
 
 LARGEST_SECONDS = 1e9  # bounds that no engine comes near, so that all sums of costs are finite
 LARGEST_RATE = 1e15
@@ -53,7 +56,8 @@ class CostModel:
 
     Every step costs `base`. A query token adds `per_token` up to `saturation` query tokens (S),
     and `per_token_beyond` after them. A token of context that the batch reads adds `per_context`.
-    `out_rate` is the link's rate to the host and `in_rate` its rate back; 0 means no link.
+    `out_rate` is the link's rate to the host and `in_rate` its rate back; 0 means no link. Each
+    second of a copy makes the step beside it `copy_stall` seconds longer, since both read memory.
     Raises `ValueError` for a number that is negative, not finite or beyond all engines, for a step
     that takes no time, and for a saturation below one token.
     """
@@ -65,6 +69,7 @@ class CostModel:
     saturation: int
     out_rate: float = 0.0
     in_rate: float = 0.0
+    copy_stall: float = 0.0
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -134,9 +139,26 @@ class CostModel:
         """
         return int(max(0.0, seconds) * min(self.out_rate, self.in_rate))
 
+    def stall_seconds(self, direction: Direction) -> float:
+        """Return by how many seconds a token's copy makes the steps beside it longer."""
+        rate = self.out_rate if direction == "out" else self.in_rate
+        return self.copy_stall / rate if rate else inf
+
     def link_pays(self, min_share: float) -> bool:
-        """Return whether the link loads at least `min_share` as fast as the engine recomputes."""
-        return self.out_rate > 0 and self.in_rate * self.prefill_seconds_per_token >= min_share
+        """Return whether it pays to swap and not to recompute.
+
+        The link must load at least `min_share` as fast as the engine recomputes, and copying a
+        token out and in must hold up the steps for less time than recomputing it takes.
+        """
+        recompute = self.prefill_seconds_per_token
+        if not self.out_rate or self.in_rate * recompute < min_share:
+            return False
+        return self.stall_seconds("out") + self.stall_seconds("in") < recompute
+
+    def copies_ahead_pay(self, used: float) -> bool:
+        """Return whether a copy pays of which the share `used` will spare a recomputation."""
+        spared = self.prefill_seconds_per_token - self.stall_seconds("in")
+        return self.out_rate > 0 and used * spared > self.stall_seconds("out")
 
     @property
     def swap_pays(self) -> bool:
@@ -151,7 +173,8 @@ class CostModel:
     def from_wire(cls, wire: Mapping[str, Any]) -> "CostModel":
         """Return the model that `to_wire` wrote; raises `ValueError` for any other data."""
         try:
-            values = {item.name: float(wire[item.name]) for item in fields(cls)}
+            known = {"copy_stall": 0.0, **wire}  # older calibrations do not tell it
+            values = {item.name: float(known[item.name]) for item in fields(cls)}
             saturation = int(wire["saturation"])
         except (TypeError, KeyError, OverflowError) as error:
             raise ValueError(f"not a cost model: {error!r}, in {wire!r:.200}") from error
@@ -186,6 +209,10 @@ class CostTracker:
 
     The rates of a link that was never measured are a guess, which the mean of the first copies
     replaces.
+
+    What copies cost the steps beside them is a least-squares slope: by how much these steps were
+    longer than predicted, against the share of each that a copy filled. Earlier steps fade. Such a
+    step corrects no other term, since one error cannot tell which of two causes it has.
     """
 
     def __init__(self, model: CostModel = PRIOR, link_guessed: bool = False) -> None:
@@ -199,6 +226,7 @@ class CostTracker:
         self._copies: dict[Direction, float] = {"out": seen, "in": seen}
         self._factors = [1.0, 1.0, 1.0, 1.0]
         self._rates: dict[Direction, float] = {"out": model.out_rate, "in": model.in_rate}
+        self._lost, self._copied = 0.0, STALL_PRIOR
         self._model: CostModel | None = model
 
     @property
@@ -214,12 +242,21 @@ class CostTracker:
                 start.saturation,
                 self._rates["out"],
                 self._rates["in"],
+                self._stall(),
             )
         return self._model
 
-    def observe_step(self, tokens: int, context: int, seconds: float) -> None:
-        """Correct the model by a step of `tokens` query tokens that read `context` tokens."""
+    def observe_step(
+        self, tokens: int, context: int, seconds: float, copied_tokens: float = 0.0
+    ) -> None:
+        """Correct the model by a step of `tokens` query tokens that read `context` tokens.
+
+        The KV of `copied_tokens` tokens was copied to the host beside it.
+        """
         if not 0 < seconds < inf:
+            return
+        if copied_tokens > 0 and self._rates["out"] > 0:
+            self._observe_stall(self.model.step_seconds(tokens, context), seconds, copied_tokens)
             return
         start, factors = self._start, self._factors
         beyond = max(0, tokens - start.saturation)
@@ -239,10 +276,25 @@ class CostTracker:
             factors[index] = max(MIN_FACTOR, factors[index] + move * (term + common))
         self._model = None
 
+    def _observe_stall(self, predicted: float, seconds: float, copied_tokens: float) -> None:
+        """Learn from a step what the copy beside it has cost."""
+        share = min(1.0, copied_tokens / self._rates["out"] / predicted)
+        lost = max(-1.0, min(LARGEST_STALL, seconds / predicted - 1))
+        kept = STALL_MEMORY ** (share * share)
+        self._lost = kept * self._lost + share * lost
+        self._copied = kept * self._copied + share * share
+        self._model = None
+
+    def _stall(self) -> float:
+        """Return the seconds that a step loses for each second of a copy beside it."""
+        return max(0.0, self._lost) / self._copied
+
     def doubt_link(self) -> None:
         """Let the next copies in either direction count as if only a few had been seen."""
         for direction in self._copies:
             self._copies[direction] = min(self._copies[direction], DOUBTED_COPIES)
+        share = min(1.0, DOUBTED_COPIES / self._copied)
+        self._lost, self._copied = share * self._lost, share * self._copied
 
     def observe_copy(self, direction: Direction, tokens: int, seconds: float) -> None:
         """Correct a link rate by a copy of the KV of `tokens` tokens that took `seconds`."""

@@ -20,6 +20,9 @@ SHORT_PAUSE = 0.3
 LIKELY_END = 0.5
 """A session that ends with its next segment with a higher probability is about to end."""
 
+USED_COPIES = 0.25
+"""The assumed share of the copies made ahead whose KV is evicted and loaded again."""
+
 IDLE_STEP_SECONDS = 0.05
 """The assumed length of a step for the link's budget while no request runs, and none can wait."""
 
@@ -42,9 +45,12 @@ def link_blocks(
 def writes_behind(step: StepView, free_share: float) -> bool:
     """Return whether to copy KV that may never be evicted.
 
-    It is true if swapping pays and less than `free_share` of all blocks are free.
+    It is true if swapping pays, less than `free_share` of all blocks are free, and copies cost the
+    steps beside them less than the part of them that is needed will spare.
     """
-    return step.swap_pays and step.free_blocks < free_share * step.total_blocks
+    if not step.swap_pays or step.free_blocks >= free_share * step.total_blocks:
+        return False
+    return step.cost.copies_ahead_pay(USED_COPIES)
 
 
 def turnover_seconds(step: StepView) -> float:

@@ -12,7 +12,9 @@ from caesura.scheduler.vllm.engine.swap.messages import Load, Save, SwapOrders
 from caesura.simulator.engine import simulate
 from caesura.simulator.engine.layout import lay_out
 from caesura.simulator.engine.transfer import Link, OffloadCopies, SwapCopies
-from caesura.simulator.latency.machines import MACHINES
+from caesura.simulator.latency.machines import MACHINES, make_machine
+from caesura.simulator.policy import parse_policy
+from caesura.simulator.workload.names import make_workload
 from tests.simulator.layered import NAMES, block_bytes
 from tests.simulator.simulated import (
     KV_BYTES,
@@ -269,3 +271,15 @@ def test_pauses_and_steps_are_recorded_in_virtual_time() -> None:
     seconds = [s for record in run.records if record["kind"] == "steps" for s in record["seconds"]]
     assert sum(seconds) == pytest.approx(run.totals.busy_seconds)
     assert simulate(SWAPPED, machine(blocks=40), SWAP).records == []
+
+
+def test_no_more_is_swapped_where_copies_cost_the_steps_more_than_recomputing() -> None:
+    sessions = make_workload("mix", seed=3, rate=2.0, seconds=20.0)
+    policy = parse_policy("caesura")
+    free, dear = (
+        simulate(sessions, make_machine(f"gptj-6b-a100-40g:link=5,interference={share}"), policy)
+        for share in (0, 2)
+    )
+    assert free.totals.saved_blocks > 0
+    # What is saved first measures what it costs; probes go on.
+    assert dear.totals.saved_blocks < free.totals.saved_blocks / 4

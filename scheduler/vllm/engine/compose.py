@@ -138,7 +138,7 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
     stops = CallStops(detector, served)
     step_tokens = StepTokens(settings.chunk, settings.chunk_saturations, settings.long_step_decodes)
     chunking = Chunking(port, costs, paused_kvs, served, step_tokens, measured is not None)
-    step_costs = StepCosts(port, costs, chunking, recorder)
+    step_costs = StepCosts(port, costs, chunking, recorder, planner)
     order = _order(settings, port, sessions)
     queue = WaitingQueue(port, sessions, paused_kvs, manager.views, clock, order)
     reclaim = Reclaimer(port, manager, paused_kvs, clock)

@@ -18,6 +18,7 @@ from caesura.scheduler.vllm.engine.port import EngineState
 from caesura.scheduler.vllm.engine.port.requests import computed_tokens
 from caesura.scheduler.vllm.engine.sessions.recorder import Recorder
 from caesura.scheduler.vllm.engine.sessions.served import PausedKV, ServedRequests
+from caesura.scheduler.vllm.engine.swap.planner import SwapPlanner
 
 
 class Chunking:
@@ -109,12 +110,15 @@ class StepCosts:
         costs: CostTracker,
         chunking: Chunking,
         recorder: Recorder,
+        planner: SwapPlanner | None,
     ) -> None:
+        """Create it; `planner` is None without a link to the host."""
         self._port = port
         self._costs = costs
         self._chunking = chunking
         self._recorder = recorder
-        self._in_flight: deque[tuple[float, int, int]] = deque()
+        self._planner = planner
+        self._in_flight: deque[tuple[float, int, int, float | None]] = deque()
         self._last_end = 0.0
         self.samples: deque[tuple[int, int, float]] = deque(maxlen=MAX_SAMPLES)
         """The last steps as (query tokens, context tokens, seconds)."""
@@ -130,7 +134,7 @@ class StepCosts:
         recomputed = sum(self._chunking.tokens_in(*chunk) for chunk in work.prefills)
         if output.total_num_scheduled_tokens:
             total = output.total_num_scheduled_tokens
-            self._in_flight.append((began, total, work.context_tokens))
+            self._in_flight.append((began, total, work.context_tokens, self._saved_tokens()))
         self._recorder.scheduled(output, work, recomputed, self._chunking.most_tokens)
 
     def ended(self, output: SchedulerOutput, now: float) -> float:
@@ -140,10 +144,24 @@ class StepCosts:
         """
         if not output.total_num_scheduled_tokens or not self._in_flight:
             return 0.0
-        began, tokens, context = self._in_flight.popleft()
+        began, tokens, context, saved = self._in_flight.popleft()
         seconds = now - max(began, self._last_end)
         self._last_end = now
-        self._costs.observe_step(tokens, context, seconds)
+        if saved is not None:
+            self._costs.observe_step(tokens, context, seconds, saved)
         self.samples.append((tokens, context, seconds))
         self._recorder.computed(seconds, len(self._in_flight), now)
         return seconds
+
+    def _saved_tokens(self) -> float | None:
+        """Return the tokens that the scheduled step copies to the host, 0 without copies.
+
+        It is None where loads are under way: the step waits for those that join it, and that is
+        the price of the load and not of a copy beside it.
+        """
+        planner = self._planner
+        if planner is None:
+            return 0.0
+        if planner.traffic.loaded or planner.loads.busy:
+            return None
+        return self._port.groups.tokens(planner.traffic.saved, self._port.attention_tokens)

@@ -205,3 +205,64 @@ def test_one_slow_copy_of_the_first_ten_counts_as_a_tenth() -> None:
     before = tracker.model.in_rate
     tracker.observe_copy("in", 1000, 100.0 * 1000 / COST.in_rate)
     assert tracker.model.in_rate == pytest.approx(before / 1.05)
+
+
+def copying(tracker: CostTracker, stall: float, steps: int, share: float = 1.0) -> None:
+    """Observe steps beside copies that fill `share` of them, and that each hold up by `stall`."""
+    for _ in range(steps):
+        seconds = COST.step_seconds(16, 12_000)
+        tokens = share * seconds * COST.out_rate
+        tracker.observe_step(16, 12_000, seconds * (1 + share * stall), tokens)
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_what_copies_cost_the_steps_is_learned_apart_from_the_steps(share: float) -> None:
+    tracker = CostTracker(COST)
+    copying(tracker, 0.5, 2000, share)
+    assert tracker.model.copy_stall == pytest.approx(0.5, rel=0.1)
+    assert max(errors(tracker.model, COST)) < 0.05
+    copying(tracker, 0.0, 4000, share)
+    assert tracker.model.copy_stall < 0.1, "what has changed is learned anew"
+
+
+def test_a_copy_that_costs_nothing_is_free_although_steps_vary() -> None:
+    tracker = CostTracker(COST)
+    for index in range(4000):
+        seconds = COST.step_seconds(16, 12_000)
+        tracker.observe_step(16, 12_000, seconds * (1.2 if index % 2 else 0.8), 20.0)
+    assert tracker.model.copy_stall < 0.02
+
+
+def test_one_slow_step_beside_a_copy_proves_little() -> None:
+    tracker = CostTracker(COST)
+    copying(tracker, 100.0, 1)
+    assert tracker.model.copy_stall < 0.3
+
+
+def test_swapping_pays_as_long_as_copies_hold_up_steps_for_less_than_recomputing_takes() -> None:
+    recompute = COST.prefill_seconds_per_token
+    both = 1 / COST.out_rate + 1 / COST.in_rate
+    dear = replace(COST, copy_stall=1.01 * recompute / both)
+    assert replace(COST, copy_stall=0.99 * recompute / both).swap_pays and not dear.swap_pays
+    assert COST.copies_ahead_pay(0.01), "free copies always pay"
+    assert not replace(COST, out_rate=0.0).copies_ahead_pay(1.0)
+    # Of four copies one is used: it spares a recomputation, and all four cost their way out.
+    limit = 0.25 * recompute / (1 / COST.out_rate + 0.25 / COST.in_rate)
+    assert replace(COST, copy_stall=0.99 * limit).copies_ahead_pay(0.25)
+    assert not replace(COST, copy_stall=1.01 * limit).copies_ahead_pay(0.25)
+
+
+def test_a_doubted_link_is_measured_anew() -> None:
+    tracker = CostTracker(COST)
+    copying(tracker, 0.5, 500)
+    tracker.doubt_link()
+    assert tracker.model.copy_stall == pytest.approx(0.5, rel=0.1)
+    copying(tracker, 0.0, 10)
+    assert tracker.model.copy_stall < 0.15
+
+
+def test_an_older_calibration_tells_no_stall() -> None:
+    wire = replace(COST, copy_stall=0.5).to_wire()
+    assert CostModel.from_wire(wire).copy_stall == 0.5
+    del wire["copy_stall"]
+    assert CostModel.from_wire(wire).copy_stall == 0.0

@@ -1,5 +1,7 @@
 """Copies behind: whose KV is copied first."""
 
+from dataclasses import replace
+
 from caesura.intercept.kv.step_budget import (
     IDLE_STEP_SECONDS,
     copy_order,
@@ -38,6 +40,12 @@ def test_copies_behind_begin_where_blocks_get_short() -> None:
     assert writes_behind(step(free_blocks=399), 0.4)
     assert not writes_behind(step(free_blocks=400), 0.4), "of 1000: nothing will be evicted soon"
     assert not writes_behind(step(free_blocks=1, swap_pays=False), 0.4)
+
+
+def test_no_copies_are_made_ahead_where_they_hold_up_the_steps_for_too_long() -> None:
+    dear = replace(COST, copy_stall=0.9 * COST.prefill_seconds_per_token * COST.out_rate / 2)
+    assert dear.swap_pays, "what must go is copied all the same"
+    assert not writes_behind(step(free_blocks=1, cost=dear), 0.4)
 
 
 def test_the_link_carries_what_hides_behind_a_step() -> None:

@@ -173,10 +173,12 @@ class LinkBandwidth:
             if not pays:
                 costs.doubt_link()
             logger.warning(
-                "swapping %s: KV comes from the host at %.0f tokens/s and is recomputed at %.0f",
+                "swapping %s: KV comes from the host at %.0f tokens/s and is recomputed at %.0f;"
+                " a second of copying holds up the steps for %.2f s",
                 "pays again" if pays else "is off, since it does not pay here",
                 costs.model.in_rate,
                 1 / costs.model.prefill_seconds_per_token,
+                costs.model.copy_stall,
             )
 
     @property
