@@ -12,6 +12,18 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 
+class TapListener(Protocol):
+    """Is told of a request while vLLM's server answers it."""
+
+    def sent(self, request_id: str) -> None:
+        """Take the id of a request that goes to the engine, of each of several."""
+        ...
+
+    def first(self) -> None:
+        """Take the news that the first tokens have come."""
+        ...
+
+
 class TokenTap(Protocol):
     """The tokens of a request that vLLM's server answers."""
 
@@ -21,6 +33,16 @@ class TokenTap(Protocol):
     """How many of the tokens are the prompt."""
     requests: int
     """How many requests were sent to the engine; with more than one, `tokens` are mixed."""
+    prompt_tokens: int
+    """Of all requests; several answers to one prompt count it once."""
+    completion_tokens: int
+    """Of all answers."""
+    cached_tokens: int
+    """How many tokens of the prompts the prefix cache had."""
+    reason: str | None
+    """Why the last answer that ended did, in vLLM's words."""
+    listener: TapListener | None
+    """Is told of the request, if it is set before that is sent."""
 
 
 class ServerSplicing(Protocol):

@@ -5,12 +5,16 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
 
-from caesura.runtime.launch import CPU_BLOCK_SIZE
+from caesura.runtime.launch import CPU_BLOCK_SIZE, record
+from caesura.runtime.recording import catalog
+from caesura.runtime.recording.recorder import Recorder
+from caesura.runtime.recording.storage import Store
 from caesura.runtime.server import create_app
 from caesura.runtime.server.app import ServerParts
 from caesura.runtime.server.listen import listening
@@ -75,6 +79,42 @@ async def served(engine: VllmEngine) -> AsyncIterator[Client]:
 async def client(engine: VllmEngine, settled: Any) -> AsyncIterator[Client]:
     async with served(engine) as client:
         yield client
+
+
+async def test_turns_of_vllm_are_traced_with_the_engines_figures(
+    engine: VllmEngine, settled: Any, tmp_path: Path
+) -> None:
+    """Its run has the id that the client gets, which the engine's records begin with."""
+    store = Store(tmp_path / "traces.sqlite")
+    with Recorder(store, "test", "serve", content=True) as recorder:
+        stop = record(engine, recorder)
+        async with engine.backend.server() as vllm:
+            app = create_app(engine, Registry(), parts=ServerParts(vllm=vllm, recorder=recorder))
+            async with listening(app, shutdown_timeout=1) as port:
+                client = Client(f"http://127.0.0.1:{port}")
+                first = await client.chat(QUESTION, tools=TOOLS)
+                answer = echoed(first.choices[0].message)
+                results = [
+                    {"role": "tool", "tool_call_id": call["id"], "content": "816"}
+                    for call in answer.get("tool_calls") or ()
+                ]
+                second = await client.chat(QUESTION, answer, *results, NEXT, tools=TOOLS)
+                await client.openai.close()
+        stop()
+    assert recorder.recording is not None
+    entries = list(catalog.entries(store.path, recorder.recording))
+    spans = [each for each in entries if each["kind"] == "span"]
+    runs = {each["attributes"]["gen_ai.response.id"] for each in spans if each["parent"] is None}
+    assert runs == {first.id, second.id}
+    turns = [each["attributes"] for each in spans if each["name"].startswith("chat ")]
+    for turn, told in zip(turns, (first, second), strict=True):
+        assert turn["caesura.request.id"] == told.id
+        assert turn["gen_ai.usage.output_tokens"] == told.usage.completion_tokens
+    assert turns[1]["caesura.follow_up.outcome"] == "spliced"
+    assert turns[1]["caesura.cached_tokens"] > 0
+    lanes = {name for each in entries if each["kind"] == "lanes" for name in each["request"]}
+    for told in (first, second):
+        assert any(name.startswith(told.id) for name in lanes)
 
 
 def echoed(message: Any) -> Any:

@@ -17,7 +17,8 @@ from starlette.types import Send
 
 from caesura.intercept.calls.events import FollowUpReport
 from caesura.runtime.server.api.chat_request import HARMLESS, NEUTRAL, ChatRequest, records_of
-from caesura.runtime.server.api.delegation import Delegation
+from caesura.runtime.server.api.delegation import Delegation, Followed
+from caesura.runtime.server.api.vllm_turn import VllmTurn
 from caesura.runtime.server.http.connection import parsed
 from caesura.runtime.server.keys.sender import Sender, sender_of
 from caesura.runtime.server.load.metrics import Metrics
@@ -87,15 +88,18 @@ class SplicedChat:
         body = await request.body()
         follows = _follows_answer(given)
         asked = await parsed(read, body) if follows or self._splicing.rearranges else None
-        spliced = None if asked is None else await self._spliced(body, asked, given, follows)
+        turn = self._delegation.turn(request, given)
+        spliced = None if asked is None else await self._spliced(body, asked, given, turn)
         with self._splicing.tapped() as tap:
 
-            async def remember(answer: Message) -> None:
-                known = asked or await parsed(read, body)
+            async def remember(answer: Message, continues: bool) -> None:
+                turn.answer = answer
+                known = asked or await parsed(read, body) if continues else None
                 if isinstance(known, Conversation) and known.choices == tap.requests == 1:
                     await self._splicing.remember((*known.messages, answer), known.spec, tap)
 
-            await self._delegation.answer(request, _Reading(send, remember).send, spliced)
+            reading = _Reading(turn.ending(send, tap), remember)
+            await self._delegation.answer(request, reading.send, spliced, Followed(tap, turn))
 
     def _read(
         self, body: bytes, given: Mapping[str, Any], sender: Sender
@@ -129,21 +133,25 @@ class SplicedChat:
         body: bytes,
         asked: Conversation | FollowUpReport,
         given: Mapping[str, Any],
-        follows: bool,
+        turn: VllmTurn,
     ) -> bytes | None:
         """Return the body with the prompt's tokens, or None to leave the request as it is.
 
-        The tokens continue an answer, if the conversation `follows` one that is known. Or they are
-        those of messages that vLLM's server would refuse, or lose in part.
+        The tokens continue an answer, if the conversation follows one that is known. Or they are
+        those of messages that vLLM's server would refuse, or lose in part. The `turn` is told how
+        a follow-up became tokens.
         """
+        follows = _follows_answer(given)
         if isinstance(asked, FollowUpReport):
             if follows:
                 self._metrics.count_follow_up(asked)
+                turn.follow_up = asked
             return None
         told = (asked.messages, asked.spec, asked.sampling)
         found = await self._splicing.follow_up(*told) if follows else None
         if found is not None:
             self._metrics.count_follow_up(found.report)
+            turn.follow_up = found.report
         tokens: Sequence[int] | None = None if found is None else found.tokens
         if tokens is None and self._splicing.rearranges:
             tokens = await self._splicing.rearranged(*told)
@@ -156,7 +164,7 @@ class SplicedChat:
 class _Reading:
     """Passes an answer on to its client; its message is taken before the last part is sent."""
 
-    def __init__(self, send: Send, take: Callable[[Message], Awaitable[None]]) -> None:
+    def __init__(self, send: Send, take: Callable[[Message, bool], Awaitable[None]]) -> None:
         self._send = send
         self._take = take
         self._parts: list[bytes] = []
@@ -174,10 +182,10 @@ class _Reading:
             ends = part.startswith(DONE) if self._streams else not message.get("more_body", False)
             if ends:
                 self._succeeds = False
-                read = streamed_answer if self._streams else whole_answer
-                answer = await parsed(read, b"".join(self._parts))
+                read = _streamed if self._streams else _whole
+                answer, continues = await parsed(read, b"".join(self._parts))
                 if answer is not None:
-                    await self._take(answer)
+                    await self._take(answer, continues)
         await self._send(message)
 
 
@@ -212,13 +220,26 @@ def _conversation(asked: ChatRequest, given: Mapping[str, Any], sender: Sender) 
 
 def whole_answer(body: bytes) -> Message | None:
     """Return the message of a whole completion, or None if a follow-up cannot continue it."""
-    choices: list[Any] = json.loads(body).get("choices") or []
-    continues = len(choices) == 1 and _continues(choices[0])
-    return choices[0]["message"] if continues else None
+    message, continues = _whole(body)
+    return message if continues else None
 
 
 def streamed_answer(body: bytes) -> Message | None:
     """Return the message of a streamed completion, or None if a follow-up cannot continue it."""
+    message, continues = _streamed(body)
+    return message if continues else None
+
+
+def _whole(body: bytes) -> tuple[Message | None, bool]:
+    """Return the message of the only choice, and whether a follow-up can continue it."""
+    choices: list[Any] = json.loads(body).get("choices") or []
+    if len(choices) != 1:
+        return None, False
+    return choices[0]["message"], _continues(choices[0])
+
+
+def _streamed(body: bytes) -> tuple[Message, bool]:
+    """Return the message of a stream, and whether a follow-up can continue it."""
     message: dict[str, Any] = {"role": "assistant", "content": ""}
     calls: list[dict[str, Any]] = []
     last: Mapping[str, Any] = {}
@@ -234,7 +255,7 @@ def streamed_answer(body: bytes) -> Message | None:
             _add_calls(calls, delta.get("tool_calls") or ())
     if calls:
         message["tool_calls"] = calls
-    return message if _continues(last) else None
+    return message, _continues(last)
 
 
 def _add_calls(calls: list[dict[str, Any]], pieces: Sequence[Mapping[str, Any]]) -> None:

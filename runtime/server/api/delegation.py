@@ -5,31 +5,35 @@ requests stream. It answers a text with half a character with status 500. Its er
 and the codes of ours.
 """
 
+import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from caesura.runtime.errors import EngineFailed
+from caesura.runtime.run.context import RunTrace
 from caesura.runtime.run.media import with_words
 from caesura.runtime.server.api.context_management import CLEAR_THINKING
 from caesura.runtime.server.api.fields import MAX_BAD_WORDS, MAX_MESSAGES, MAX_STOPS, MAX_TOOLS
+from caesura.runtime.server.api.vllm_turn import VllmTurn, asked_messages
 from caesura.runtime.server.http.connection import ToldOfLeaving, parsed, parsed_once, sends_json
 from caesura.runtime.server.http.errors import NO_THREADS, ApiError, invalid, speaks_anthropic
+from caesura.runtime.server.http.exchange import note_answer
 from caesura.runtime.server.http.foreign import OwnErrors
-from caesura.runtime.server.http.lineage import named_in
+from caesura.runtime.server.http.lineage import named_in, user_in
 from caesura.runtime.server.keys.key import salted
 from caesura.runtime.server.keys.sender import Sender, sender_of, with_origin
 from caesura.runtime.server.load.gate import unavailable
 from caesura.runtime.server.load.state import State
-from caesura.scheduler.programs import NO_ORIGIN
-from caesura.scheduler.vllm_server import VllmServer
+from caesura.runtime.tracing.who import RunIds
+from caesura.scheduler.vllm_server import TokenTap, VllmServer
 
 Side = Literal["ours", "vllm"]
 Handler = Callable[[Request, Send], Awaitable[None]]
@@ -59,6 +63,13 @@ _ARGUMENTS = "arguments"
 """A field of calls with JSON in a text, which is read when the call is rendered."""
 
 
+class Followed(NamedTuple):
+    """A request that its caller follows: the tap of its tokens, and its turn."""
+
+    tap: TokenTap
+    turn: VllmTurn
+
+
 class Delegation:
     """vLLM's application, behind the gate and behind the bounds."""
 
@@ -70,6 +81,8 @@ class Delegation:
         self._keys_apart = state.door.is_apart
         self._rules = engine.media_rules
         self._app = OwnErrors(ToldOfLeaving(vllm.app), self._explained)
+        self._state = state
+        self._tells = state.tracing is not None or state.options.access_log != "off"
         self._engine = engine
         self._agents = state.agents
         self._readiness = state.readiness
@@ -126,8 +139,16 @@ class Delegation:
             return "vllm"
         return "ours"
 
-    async def answer(self, request: Request, send: Send, body: bytes | None = None) -> None:
+    async def answer(
+        self,
+        request: Request,
+        send: Send,
+        body: bytes | None = None,
+        followed: Followed | None = None,
+    ) -> None:
         """Let vLLM answer a request whose body was parsed; `body` replaces its own, if given.
+
+        A caller that has a tap of the request says so by `followed`, with the turn that it tells.
 
         Raises `ApiError` 429, 503 while the engine is started again, and `MediaRefused` for media
         that cannot be fetched.
@@ -136,13 +157,70 @@ class Delegation:
             raise unavailable(self._readiness.not_ready)
         if body is None:
             body = await request.body()
-        told = named_in(await self.fields_of(request)) if sends_json(request) else NO_ORIGIN
-        sender = sender_of(request).of_user(None, told=told)
-        with self._gate.enter(sender), self._followed(sender):
-            body = await self._with_media(request, body)
-            if request.url.path.endswith(_GENERATE):
-                body = await parsed(partial(with_origin, origin=sender.origin), body)
-            await self._app(request.scope, Again(body, request.receive), send)
+        given = await self.fields_of(request) if sends_json(request) else {}
+        sender = sender_of(request).of_user(None, told=named_in(given))
+        with self._gate.enter(sender), self._followed(sender, followed) as tap:
+            turn = followed.turn if followed is not None else self.turn(request, given)
+            if followed is None and tap is not None:
+                send = turn.ending(send, tap)
+            async with self._told(turn, tap, sender):
+                body = await self._with_media(request, body)
+                if request.url.path.endswith(_GENERATE):
+                    body = await parsed(partial(with_origin, origin=sender.origin), body)
+                await self._app(request.scope, Again(body, request.receive), send)
+
+    def turn(self, request: Request, given: Mapping[str, Any]) -> VllmTurn:
+        """Return the turn of a request with the fields `given`; its run begins when it is sent."""
+        return VllmTurn(partial(self._begun, request, given), asked_messages(given))
+
+    def _begun(
+        self, request: Request, given: Mapping[str, Any], request_id: str
+    ) -> RunTrace | None:
+        """Note the id of an answer, and begin the span of its run, if there is tracing."""
+        # A completion may have several prompts, each with a request of its own.
+        named = request_id.rpartition("-")[0] if request_id.startswith("cmpl-") else request_id
+        note_answer(request.scope, named)
+        state = self._state
+        if state.tracing is None:
+            return None
+        sender = sender_of(request).of_user(None, told=named_in(given))
+        model = given.get("model")
+        return state.tracing.run(
+            model if isinstance(model, str) else self._engine.model,
+            ids=RunIds(named, request_id),
+            came_with=sender.trace,
+            who=state.who(sender, user_in(given), named),
+        )
+
+    @asynccontextmanager
+    async def _told(
+        self, turn: VllmTurn, tap: TokenTap | None, sender: Sender
+    ) -> AsyncIterator[None]:
+        """Let a turn hear of its request while the context lasts, end it, and count its tokens."""
+        if tap is None:
+            yield
+            return
+        tap.listener = turn
+        error: BaseException | None = None
+        try:
+            yield
+            if tap.requests and tap.reason is None:
+                error = await self._death()
+        except BaseException as broken_off:
+            error = broken_off
+            raise
+        finally:
+            if self._gate.quotas:
+                self._gate.quotas.spend(sender, len(tap.tokens))
+            await asyncio.shield(turn.end(tap, error))
+
+    async def _death(self) -> EngineFailed | None:
+        """Return the error of an engine that is dead."""
+        try:
+            await self._engine.check_health()
+        except EngineFailed as error:
+            return error
+        return None
 
     async def _explained(self, error: ApiError) -> ApiError:
         """Return the error of a request that ended with the engine; any other as it is.
@@ -150,27 +228,21 @@ class Delegation:
         Caesura's sessions survive the engine. vLLM's requests do not, so their clients are told
         when to come back.
         """
-        try:
-            await self._engine.check_health()
-        except EngineFailed:
-            if self._readiness is not None:
-                return unavailable(self._readiness.after_death)
+        if await self._death() is not None and self._readiness is not None:
+            return unavailable(self._readiness.after_death)
         return error
 
     @contextmanager
-    def _followed(self, sender: Sender) -> Iterator[None]:
-        """Keep the caches of keys apart, and count a key's tokens, where either is asked for."""
+    def _followed(self, sender: Sender, followed: Followed | None) -> Iterator[TokenTap | None]:
+        """Keep the caches of keys apart, and yield the tap of the request, if anybody needs one."""
         with ExitStack() as stack:
             if self._keys_apart and self._vllm.salted is not None:
                 stack.enter_context(self._vllm.salted(partial(salted, sender.tenant)))
-            tap = None
-            if self._gate.quotas and self._vllm.tapped is not None:
+            tap = None if followed is None else followed.tap
+            needed = bool(self._gate.quotas) or self._tells
+            if tap is None and needed and self._vllm.tapped is not None:
                 tap = stack.enter_context(self._vllm.tapped())
-            try:
-                yield
-            finally:
-                if tap is not None:
-                    self._gate.quotas.spend(sender, len(tap.tokens))
+            yield tap
 
     async def _with_media(self, request: Request, body: bytes) -> bytes:
         """Return the body with data URLs instead of addresses, if the model takes media.

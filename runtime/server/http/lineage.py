@@ -111,6 +111,13 @@ def named_in(fields: Mapping[str, Any]) -> Origin:
     return _bounded(Origin("", next(filter(None, names), "")))
 
 
+def user_in(fields: Mapping[str, Any]) -> str:
+    """Return the user that the fields of a body name: OpenAI's `user`, or Anthropic's."""
+    about = fields.get("metadata")
+    told = fields.get("user") or (about.get("user_id") if isinstance(about, Mapping) else None)
+    return (without_session(told) or "") if isinstance(told, str) else ""
+
+
 def without_session(user: str | None) -> str | None:
     """Return a user without the session that Claude Code puts behind it."""
     if not _session_of(user) or user is None:

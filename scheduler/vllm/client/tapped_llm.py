@@ -18,6 +18,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 from caesura.scheduler.vllm.client.data_parallel import Route, routes_of
 from caesura.scheduler.vllm.client.grammar import single_spaced
+from caesura.scheduler.vllm_server import TapListener
 
 
 class Tap:
@@ -29,13 +30,35 @@ class Tap:
         """How many of the tokens are the prompt."""
         self.requests = 0
         """How many requests were sent to the engine; with more than one, `tokens` are mixed."""
+        self.prompt_tokens = self.completion_tokens = self.cached_tokens = 0
+        """Of all requests; several answers to one prompt count it once."""
+        self.reason: str | None = None
+        """Why the last answer that ended did."""
+        self.listener: TapListener | None = None
+        """Is told of the request, if it is set before that is sent."""
+        self._known: set[str] = set()
+
+    def begin(self, request_id: str) -> None:
+        """Note a request that goes to the engine."""
+        self.requests += 1
+        if self.listener is not None:
+            self.listener.sent(request_id)
 
     def take(self, output: RequestOutput) -> None:
         """Add one output, which holds new tokens only."""
+        if not self._known and self.listener is not None:
+            self.listener.first()
+        if output.request_id not in self._known:
+            self._known.add(output.request_id)
+            self.prompt_tokens += len(output.prompt_token_ids or ())
+            self.cached_tokens += output.num_cached_tokens or 0
         if not self.tokens:
             self.tokens.extend(output.prompt_token_ids or ())
             self.prompt = len(self.tokens)
         self.tokens.extend(output.outputs[0].token_ids)
+        for each in output.outputs:
+            self.completion_tokens += len(each.token_ids)
+            self.reason = each.finish_reason or self.reason
 
 
 Salt = Callable[[str | None], str]
@@ -92,8 +115,9 @@ class TappedLLM(AsyncLLM):
         taps = _TAPS.get()
         if not taps:
             return outputs
+        request_id = settings.get("request_id") or (args[1] if len(args) > 1 else "")
         for tap in taps:
-            tap.requests += 1
+            tap.begin(str(request_id))
         return _followed(outputs, taps)
 
     def _compact(self, params: SamplingParams) -> SamplingParams:

@@ -15,7 +15,7 @@ from caesura.runtime.server.api.chat_spliced import streamed_answer, whole_answe
 from caesura.scheduler.answers import Answers, FollowUp, Missed
 from caesura.scheduler.histories import Histories, length_up_to_answer
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
-from caesura.scheduler.vllm_server import TokenTap, VllmServer
+from caesura.scheduler.vllm_server import TapListener, TokenTap, VllmServer
 
 USER = {"role": "user", "content": "Hello"}
 NEXT = {"role": "user", "content": "And now?"}
@@ -29,6 +29,9 @@ class Tap:
         self.tokens: list[int] = []
         self.prompt = 0
         self.requests = 0
+        self.prompt_tokens = self.completion_tokens = self.cached_tokens = 0
+        self.reason: str | None = None
+        self.listener: TapListener | None = None
 
 
 class Splicing:

@@ -110,6 +110,8 @@ async def test_tokens_of_what_vllm_answers_are_counted(serve_script):
     class Tap:
         tokens = [1] * 120
         requests = 1
+        reason = "stop"
+        listener = None
 
     @contextmanager
     def tapped():
