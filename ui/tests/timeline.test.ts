@@ -146,7 +146,7 @@ describe("rows", () => {
       "gen_ai.input.messages": JSON.stringify([{ role: "user", parts: [{ type: "text", content: "Why?" }] }]) };
     growing.add([{ kind: "span", trace: "t", span: "c", parent: "r", name: "chat tiny", start: 1, end: 3, status: "error", attributes }]);
     expect(factsOf(growing, lane)).toMatchObject({ question: "Why?", model: "tiny", errors: ["timeout"] });
-    expect(choicesOf(growing)).toEqual({ models: ["tiny"], finishes: [], errors: ["timeout"] });
+    expect(choicesOf(growing)).toMatchObject({ models: ["tiny"], finishes: [], errors: ["timeout"] });
     for (const [filter, count] of [[{ model: "tiny" }, 1], [{ error: "timeout" }, 1], [{ finish: "stop" }, 0]] as const) {
       expect(lanesOf(growing, 9, { filters: NO_FILTERS, more: { ...NO_MORE, ...filter } })).toHaveLength(count);
     }

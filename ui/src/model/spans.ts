@@ -27,6 +27,9 @@ export class Spans {
   private readonly byKey = new Map<string, Run>();
   private readonly children = new Map<string, SpanEntry[]>();
   private readonly firstTurns = new Map<string, SpanEntry>();
+  private readonly byRequest = new Map<string, Run>();
+  /** The run of each call, by the call's key: it is the parent of runs that the call has started. */
+  private readonly callers = new Map<string, string>();
   /** The ids under which requests went on that were lost with their engine. */
   private readonly wentOnAs = new Map<string, string[]>();
 
@@ -45,6 +48,19 @@ export class Spans {
     const known = this.wentOnAs.get(request);
     if (known) known.push(as);
     else this.wentOnAs.set(request, [as]);
+  }
+
+  /** The run that a request of the engine was made for, also while its first turn is not over. */
+  runOfRequest(request: string): Run | undefined {
+    const turn = this.turnOf(request);
+    const own = turn && this.runOf(turn);
+    return own ?? this.byRequest.get(request) ?? this.byRequest.get(request.slice(0, Math.max(0, request.lastIndexOf("-"))));
+  }
+
+  /** The run whose call has started a run. */
+  parentOf(run: Run): Run | undefined {
+    const above = parentOf(run.span);
+    return this.byKey.get(this.callers.get(above) ?? above);
   }
 
   /** The run that a turn or a call belongs to. */
@@ -69,6 +85,8 @@ export class Spans {
     }
     const run: Run = { id, span, turns: [], calls: [], changes: 0 };
     this.byKey.set(id, run);
+    const request = span.attributes?.["caesura.request.id"];
+    if (typeof request === "string" && !this.byRequest.has(request)) this.byRequest.set(request, run);
     this.runs.push(run);
     for (const child of this.children.get(id) ?? []) place(run, child);
     this.children.delete(id);
@@ -79,6 +97,7 @@ export class Spans {
     const known = typeof request === "string" ? this.firstTurns.get(request) : undefined;
     if (typeof request === "string" && (!known || known.span === span.span)) this.firstTurns.set(request, span);
     const parent = parentOf(span);
+    if (operationOf(span) === "execute_tool") this.callers.set(keyOf(span), parent);
     const run = this.byKey.get(parent);
     if (run) {
       place(run, span);

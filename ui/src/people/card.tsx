@@ -5,11 +5,12 @@ import { beat, current, nowOf } from "../app/state";
 import { brief, count, duration, moment } from "../format";
 import { type Item, disclosed } from "./items";
 import "./people.css";
-import { endings, refusals, requests, say, sending } from "./waiting";
+import { askers, endings, refusals, requests, say, sending } from "./waiting";
 
 export function ItemCard({ item, linked = true }: { item: Item; linked?: boolean }) {
   const ending = endings.value.get(item.id);
   const approval = item.kind === "approval";
+  const asker = askers.value.get(item.id);
   const request = linked ? requests.value.get(item.id) : undefined;
   return (
     <article class="pn-card" data-testid="pending" data-id={item.id}>
@@ -18,6 +19,13 @@ export function ItemCard({ item, linked = true }: { item: Item; linked?: boolean
         Asked at {moment(item.created, 0)}{ending ? "" : <>; <Deadline item={item} /></>}
         {request && <>; <a href={link("timeline", [], { sel: request })}>request {brief(request)}</a></>}
       </p>
+      {asker && (asker.who || asker.question) && (
+        <p class="small" data-testid="asker">
+          {asker.who && <>For <b>{disclosed(asker.who)}</b></>}
+          {asker.who && asker.question && ", who asked: "}
+          {asker.question && <q dir="auto">{disclosed(asker.question)}</q>}
+        </p>
+      )}
       {item.state === "orphaned" && !ending && (
         <p class="note">The server that asked has ended. An answer counts when the same request is sent again.</p>
       )}

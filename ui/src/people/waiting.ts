@@ -1,7 +1,10 @@
 // What waits for the reader: looked at again and again while the page shows this server's own recording.
 import { computed, signal } from "@preact/signals";
 import { current, phase, version } from "../app/state";
+import type { Run } from "../model/spans";
 import type { Trace } from "../model/trace";
+import { saidOf, whoOf } from "../model/who";
+import { askedIn } from "../views/session/names";
 import type { Desk, Listed } from "./desk";
 import type { Item, Said } from "./items";
 
@@ -50,14 +53,30 @@ export const requests = computed<ReadonlyMap<string, string>>(() => {
   return found;
 });
 
+/** Who asks for each shown item, and the question that led to it. */
+export const askers = computed<ReadonlyMap<string, { who: string; question: string }>>(() => {
+  version.value;
+  const trace = current.value?.trace;
+  const found = new Map<string, { who: string; question: string }>();
+  for (const item of trace ? shown.value : []) {
+    const run = runOf(trace!, item.session);
+    if (run) found.set(item.id, { who: saidOf(whoOf(trace!.spans, run)), question: askedIn(run) });
+  }
+  return found;
+});
+
+const runOf = (trace: Trace, session: string): Run | undefined =>
+  trace.runs.findLast((one) => one.span.attributes?.["gen_ai.response.id"] === session);
+
 /** Return the request that runs the completion `session`; the newest runs are looked at first. */
 export function requestOf(trace: Trace, session: string): string | undefined {
-  const run = trace.runs.findLast((one) => one.span.attributes?.["gen_ai.response.id"] === session);
+  const run = runOf(trace, session);
   for (const turn of run?.turns.toReversed() ?? []) {
     const lane = trace.laneOfSpan(turn);
     if (lane) return lane.id;
   }
-  return undefined;
+  const first = run?.span.attributes?.["caesura.request.id"];
+  return typeof first === "string" ? trace.laneOf(first)?.id : undefined;
 }
 
 let desk: Desk | null = null;

@@ -5,6 +5,7 @@ import type { Lane } from "../../model/lane";
 import { type Loop, loopsOf } from "../../model/loops";
 import type { Run } from "../../model/spans";
 import type { Trace } from "../../model/trace";
+import { PARTS, type Part, type Who, idsOf, whoOf } from "../../model/who";
 import { idBegins } from "../timeline/rows/facts";
 import { type SessionFigures, figuresOfOne } from "./figures";
 import { askedIn } from "./names";
@@ -15,6 +16,7 @@ export interface Item {
   id: string;
   /** What the user asked first, where content was captured; else "". */
   title: string;
+  who: Who;
   /** The tools that were called, for a session without a title. */
   tools: string;
   runs: Run[];
@@ -38,7 +40,7 @@ export interface Item {
   seconds: Float64Array;
 }
 
-export type SortKey = "start" | "duration" | "tokens" | "calls" | "regret" | "errors" | "looped";
+export type SortKey = "start" | "duration" | "tokens" | "calls" | "regret" | "errors" | "looped" | Part;
 
 /** The runs and sessions of an item. */
 interface Group {
@@ -101,8 +103,11 @@ const used = new WeakMap<Run, { changes: number; lanes: Lane[]; missing: boolean
 function lanesOf(trace: Trace, run: Run): readonly Lane[] {
   const kept = used.get(run);
   if (kept?.changes === run.changes && (!kept.missing || kept.seen === trace.lanes.length)) return kept.lanes;
-  const lanes = run.turns.flatMap((turn) => trace.laneOfSpan(turn) ?? []);
-  used.set(run, { changes: run.changes, lanes, missing: lanes.length < run.turns.length, seen: trace.lanes.length });
+  const request = textIn(run.span.attributes, "caesura.request.id");
+  const began = request === null || run.turns.length > 0 ? [] : [run.span]; // its first turn is not over
+  const turns = [...began, ...run.turns];
+  const lanes = turns.flatMap((turn) => trace.laneOfSpan(turn) ?? []);
+  used.set(run, { changes: run.changes, lanes, missing: lanes.length < turns.length, seen: trace.lanes.length });
   return lanes;
 }
 
@@ -113,15 +118,18 @@ export function listed(items: Item[], words: string, key: SortKey, ascending: bo
   const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
   const kept = wanted.length ? items.filter((one) => wanted.every((word) => mentions(one, word))) : [...items];
   const sign = ascending ? 1 : -1;
+  if (isPart(key)) return kept.sort((a, b) => sign * a.who[key].localeCompare(b.who[key]) || a.start - b.start);
   return kept.sort((a, b) => sign * ((a[key] ?? -1) - (b[key] ?? -1)) || a.start - b.start);
 }
 
 /** Return the item of a session, a run, a conversation or a request. */
 export function find(items: Item[], id: string): Item | undefined {
   return items.find((one) => one.id === id) ?? items.find((one) =>
-    one.runs.some((run) => run.id === id || run.span.trace === id || run.span.span === id) ||
+    one.runs.some((run) => run.id === id || run.span.trace === id || run.span.span === id || givenTo(run).includes(id)) ||
     one.sessions.some((session) => session.id === id || session.lanes.some((lane) => lane.id === id)));
 }
+
+const isPart = (key: SortKey): key is Part => (PARTS as readonly string[]).includes(key);
 
 interface Searched {
   text: string;
@@ -141,8 +149,16 @@ function searchedIn(one: Item): Searched {
   const names = one.runs.flatMap((run) => [run.span.name, ...run.calls.map((call) => call.name)]);
   const tools = one.sessions.flatMap((session) => session.pauses.map((pause) => pause.tool ?? ""));
   const ids = one.sessions.flatMap((session) => [session.id, ...session.lanes.map((lane) => lane.id)]);
-  return { text: [one.title, ...names, ...tools].join(" ").toLowerCase(), ids: [one.id, ...one.runs.map((run) => run.id), ...ids] };
+  const given = one.runs.flatMap(givenTo);
+  return {
+    text: [one.title, ...names, ...tools].join(" ").toLowerCase(),
+    ids: [one.id, ...one.runs.map((run) => run.id), ...ids, ...idsOf(one.who), ...given],
+  };
 }
+
+/** The ids by which a client knows a run: its answer's and its request's. */
+const givenTo = ({ span: { attributes } }: Run): string[] =>
+  [textIn(attributes, "gen_ai.response.id"), textIn(attributes, "caesura.x_request_id")].flatMap((id) => id ?? []);
 
 function item(trace: Trace, id: string, runs: Run[], sessions: SessionFigures[], now: number): Item {
   const ends = [...runs.map((run) => run.span.end), ...sessions.map((session) => session.end)];
@@ -156,6 +172,7 @@ function item(trace: Trace, id: string, runs: Run[], sessions: SessionFigures[],
   for (const session of sessions) session.seconds.forEach((each, code) => (seconds[code] += each));
   return {
     id, runs, sessions, start, end, seconds,
+    who: whoOf(trace.spans, runs[0]),
     title: runs[0] ? askedIn(runs[0]) : "",
     tools: toolsOf(runs, sessions),
     duration: (end ?? now) - start,

@@ -1,6 +1,6 @@
 // The list of sessions: search, sort, and what each took at a glance.
 import { useMemo, useState } from "preact/hooks";
-import { param } from "../../app/address";
+import { type Param, param } from "../../app/address";
 import { link } from "../../app/router";
 import { StateBar } from "../../charts/statebar";
 import { largest } from "../../charts/stats";
@@ -8,7 +8,15 @@ import { blockSeconds, brief, count, counted, duration, moment, short } from "..
 import { REGRET } from "./chip";
 import { visible } from "./content";
 import type { Loop } from "../../model/loops";
+import { PARTS, type Part } from "../../model/who";
 import { type Item, type SortKey, listed } from "./items";
+
+/** Columns of who asked, each only where anybody is named. */
+const WHO: readonly { key: Part; name: string; meaning: string }[] = [
+  { key: "tenant", name: "tenant", meaning: "The name of the API key" },
+  { key: "user", name: "user", meaning: "The user that the request names, or a digest of it" },
+  { key: "session", name: "name", meaning: "The session, by the name that its client chose" },
+];
 
 const COLUMNS: readonly { key: SortKey; name: string; meaning: string; text: (item: Item) => string }[] = [
   { key: "start", name: "arrival", meaning: "When it arrived", text: (item) => moment(item.start, 1) },
@@ -29,10 +37,11 @@ interface RowProps {
   picked: boolean;
   longest: number;
   href: string;
+  parts: readonly Part[];
 }
 
 /** A row; the same one comes again as long as nothing of it is new. */
-function Row({ item, picked, longest, href }: RowProps) {
+function Row({ item, picked, longest, href, parts }: RowProps) {
   return useMemo(() => (
     <tr aria-selected={picked} data-testid="session-row">
       <th scope="row">
@@ -43,11 +52,12 @@ function Row({ item, picked, longest, href }: RowProps) {
         {!item.title && item.tools && <span class="muted small session-tools">{visible(item.tools)}</span>}
         <StateBar seconds={item.seconds} share={item.duration / longest} />
       </th>
+      {parts.map((part) => <td key={part} class="session-who" title={visible(item.who[part])}>{visible(brief(item.who[part], 18))}</td>)}
       {COLUMNS.map(({ key, text }) => (
         <td key={key} class={key === "errors" && item.errors ? "num bad" : "num"}>{text(item)}</td>
       ))}
     </tr>
-  ), [item, picked, longest, href]);
+  ), [item, picked, longest, href, parts.join()]);
 }
 
 /** The length of the longest bar, in round steps: all bars would change with every second of the longest session. */
@@ -62,9 +72,14 @@ const order = param("se.sort", "start.up");
 
 function sortOf(text: string): { key: SortKey; ascending: boolean } {
   const [name, way] = text.split(".");
-  const key = COLUMNS.find((column) => column.key === name)?.key ?? "start";
+  const key = [...COLUMNS, ...WHO].find((column) => column.key === name)?.key ?? "start";
   return { key, ascending: way !== "down" };
 }
+
+/** Only the sessions of one tenant, user or named session. */
+const chosenBy: Record<Part, Param> = { tenant: param("se.tenant", ""), user: param("se.user", ""), session: param("se.name", "") };
+
+const valuesOf = (items: Item[], part: Part): string[] => [...new Set(items.map((item) => item.who[part]))].filter(Boolean).sort();
 
 /** Rows that are shown before more are asked for. */
 const PAGE = 200;
@@ -73,10 +88,16 @@ export function SessionList({ items, picked }: { items: Item[]; picked: Item | u
   const words = search.value;
   const sort = sortOf(order.value);
   const [most, setMost] = useState(PAGE);
-  const rows = useMemo(() => listed(items, words, sort.key, sort.ascending), [items, words, order.value]);
+  const asked = WHO.filter(({ key }) => items.some((item) => item.who[key]));
+  const parts = asked.map(({ key }) => key);
+  const chosen = parts.map((part) => chosenBy[part].value).join("\n");
+  const rows = useMemo(
+    () => listed(items.filter((item) => PARTS.every((part) => !chosenBy[part].value || item.who[part] === chosenBy[part].value)), words, sort.key, sort.ascending),
+    [items, words, order.value, chosen],
+  );
   const longest = scaleOf(largest(items.map((item) => item.duration), 1e-3));
   const by = (key: SortKey): void =>
-    void (order.value = `${key}.${(key === sort.key ? !sort.ascending : key === "start") ? "up" : "down"}`);
+    void (order.value = `${key}.${(key === sort.key ? !sort.ascending : key === "start" || parts.includes(key as Part)) ? "up" : "down"}`);
   return (
     <nav class="sessions" aria-label="Sessions">
       <div class="sessions-bar">
@@ -84,13 +105,23 @@ export function SessionList({ items, picked }: { items: Item[]; picked: Item | u
           data-testid="session-search" onInput={(event) => (search.value = event.currentTarget.value)} />
         <span class="muted small" role="status">{rows.length === items.length ? counted(items.length, "session") : `${count(rows.length)} of ${counted(items.length, "session")}`}</span>
       </div>
+      {asked.length > 0 && (
+        <div class="sessions-bar" role="group" aria-label="Who asked">
+          {asked.map(({ key, name }) => (
+            <select key={key} aria-label={name} value={chosenBy[key].value} data-testid={`by-${key}`} onChange={(event) => (chosenBy[key].value = event.currentTarget.value)}>
+              <option value="">every {name}</option>
+              {valuesOf(items, key).map((value) => <option key={value} value={value}>{visible(value)}</option>)}
+            </select>
+          ))}
+        </div>
+      )}
       <div class="sessions-rows">
         <table>
           <caption class="hidden-visually">Sessions</caption>
           <thead><tr>
             <th>session</th>
-            {COLUMNS.map(({ key, name, meaning }) => (
-              <th key={key} class="num" title={meaning} aria-sort={sort.key === key ? (sort.ascending ? "ascending" : "descending") : "none"}>
+            {[...asked, ...COLUMNS].map(({ key, name, meaning }) => (
+              <th key={key} class={parts.includes(key as Part) ? "" : "num"} title={meaning} aria-sort={sort.key === key ? (sort.ascending ? "ascending" : "descending") : "none"}>
                 <button class="plain sort" onClick={() => by(key)}>
                   {name}{sort.key === key && <span aria-hidden="true">{sort.ascending ? " ↑" : " ↓"}</span>}
                 </button>
@@ -98,11 +129,11 @@ export function SessionList({ items, picked }: { items: Item[]; picked: Item | u
             ))}
           </tr></thead>
           <tbody>
-            {rows.slice(0, most).map((item) => <Row key={item.id} item={item} picked={item.id === picked?.id} longest={longest} href={link("session", [item.id])} />)}
+            {rows.slice(0, most).map((item) => <Row key={item.id} item={item} picked={item.id === picked?.id} longest={longest} href={link("session", [item.id])} parts={parts} />)}
           </tbody>
         </table>
         {rows.length > most && <button onClick={() => setMost(most + PAGE)}>Show {count(Math.min(PAGE, rows.length - most))} more</button>}
-        {!rows.length && <p class="muted small">No session has these words in an id or a tool's name.</p>}
+        {!rows.length && <p class="muted small">No session has these words in an id, a name or a tool.</p>}
       </div>
     </nav>
   );

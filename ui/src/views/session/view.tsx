@@ -7,6 +7,7 @@ import { StateBar, StateLegend } from "../../charts/statebar";
 import { blockSeconds, brief, counted, day, duration } from "../../format";
 import type { Recording } from "../../model/records";
 import type { Trace } from "../../model/trace";
+import { saidOf } from "../../model/who";
 import { WaitsOfRuns } from "../../people/view";
 import { visible } from "./content";
 import { type Item, find, itemsOf } from "./items";
@@ -49,6 +50,8 @@ function Detail({ item, trace, recording, version: made, now }: Shown) {
         <h2 class={item.title ? "" : "mono"}>{visible(item.title || item.id)}</h2>
         <span class="facts">
           {item.title && <span class="mono" title={visible(item.id)}>{visible(brief(item.id, 24))}</span>}
+          {saidOf(item.who) && <span data-testid="who">by <b>{visible(saidOf(item.who))}</b></span>}
+          {item.who.request && <span class="mono" title={`X-Request-Id: ${visible(item.who.request)}`}>{visible(brief(item.who.request, 16))}</span>}
           <span>arrived {day(item.start)}</span>
           <span>{item.end === null ? <>open for <b>{duration(now - item.start)}</b></> : <b>{duration(item.end - item.start)}</b>}</span>
           {item.sessions.length === 1 && item.sessions.map((session) => session.ttft !== null && (

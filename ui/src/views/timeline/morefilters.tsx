@@ -11,6 +11,8 @@ const LEAST = [
   ["seconds", "longer than", "s"], ["waited", "waited longer than", "s"], ["tokens", "more tokens than", ""],
 ] as const;
 
+const WHO = [["tenant", "Tenant", "all tenants"], ["user", "User", "all users"], ["session", "Session", "all sessions"]] as const;
+
 /** Let everything through again. */
 export function clearMore(): void {
   setQuery(Object.fromEntries(Object.keys(MORE).map((name) => [`tl.${name}`, ""])));
@@ -43,7 +45,8 @@ export function MoreFilters() {
 
 function Fields() {
   const shown = trace.value;
-  const { models, finishes, errors } = shown ? choicesOf(shown) : { models: [], finishes: [], errors: [] };
+  const none = { models: [], finishes: [], errors: [], who: { tenant: [], user: [], session: [] } };
+  const { models, finishes, errors, who } = shown ? choicesOf(shown) : none;
   const named = (values: string[], chosen: string): [string, string][] =>
     (chosen && !values.includes(chosen) ? [chosen, ...values] : values).map((one) => [one, visible(one)]);
   return (
@@ -54,6 +57,9 @@ function Fields() {
       {MORE.failure.value && (
         <Choice label="Failure" value={MORE.failure.value} all="whatever failed" options={named([], MORE.failure.value)} set={(value) => (MORE.failure.value = value)} />
       )}
+      {WHO.map(([part, label, all]) => (who[part].length > 0 || MORE[part].value !== "") && (
+        <Choice key={part} label={label} value={MORE[part].value} all={all} options={named(who[part], MORE[part].value)} set={(value) => (MORE[part].value = value)} />
+      ))}
       {LEAST.map(([name, words, unit]) => (
         <label key={name}>
           {words}

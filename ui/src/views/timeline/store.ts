@@ -38,11 +38,13 @@ const order = computed<Order>(() => (ORDERS.includes(wantedOrder.value) ? wanted
 /** Filters of the timeline alone, by their names in the address. */
 export const MORE = {
   model: param("tl.model", ""), finish: param("tl.finish", ""), error: param("tl.error", ""), failure: param("tl.failure", ""),
+  tenant: param("tl.tenant", ""), user: param("tl.user", ""), session: param("tl.session", ""),
   seconds: param("tl.seconds", ""), waited: param("tl.waited", ""), tokens: param("tl.tokens", ""),
 };
 const least = (text: string): number => Math.max(0, Number.parseFloat(text) || 0);
 export const more = computed<More>(() => ({
   model: MORE.model.value, finish: MORE.finish.value, error: MORE.error.value, failure: MORE.failure.value,
+  tenant: MORE.tenant.value, user: MORE.user.value, session: MORE.session.value,
   seconds: least(MORE.seconds.value), waited: least(MORE.waited.value), tokens: least(MORE.tokens.value),
 }));
 

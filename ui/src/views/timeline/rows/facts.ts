@@ -4,6 +4,7 @@ import { type Lane, WAITING } from "../../../model/lane";
 import type { SpanEntry } from "../../../model/records";
 import type { Run } from "../../../model/spans";
 import type { Trace } from "../../../model/trace";
+import { type Who, whoOf } from "../../../model/who";
 import { questionOf, visible } from "../../session/content";
 import { askedIn } from "../../session/names";
 
@@ -19,6 +20,7 @@ export interface Facts {
   errors: string[];
   /** What failed in its run, each by what it has in common with others. */
   failures: string[];
+  who: Who;
 }
 
 interface Known {
@@ -33,7 +35,7 @@ const known = new WeakMap<Lane, Known>();
 /** Return the facts of a lane; they are made anew only when its records have changed. */
 export function factsOf(trace: Trace, lane: Lane): Facts {
   const turn = trace.spans.turnOf(lane.id);
-  const run = turn && trace.spans.runOf(turn);
+  const run = trace.spans.runOfRequest(lane.id);
   const pauses = trace.pausesOf(lane.id);
   const end = trace.sessions.get(lane.session)?.end ?? null;
   const changes = run?.changes ?? -1;
@@ -48,6 +50,7 @@ export function factsOf(trace: Trace, lane: Lane): Facts {
     finish: end?.outcome ?? finishOf(turn),
     errors: turn ? errorsOf(turn, run) : [],
     failures: run ? [...new Set(failedIn(run).map(idOf))] : [],
+    who: whoOf(trace.spans, run),
   };
   known.set(lane, { turn, changes, pauses: pauses.length, end, facts });
   return facts;
