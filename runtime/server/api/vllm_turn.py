@@ -155,8 +155,8 @@ class _Answered:
 
 def _call(call: Mapping[str, Any]) -> CallFinished:
     function = call.get("function") or {}
-    texts = (call.get("id"), function.get("name"), function.get("arguments"))
-    return CallFinished(*(str(text or "") for text in texts))
+    named, arguments = function.get("name") or "", function.get("arguments") or ""
+    return CallFinished(str(call.get("id") or ""), str(named), str(arguments))
 
 
 def asked_messages(given: Mapping[str, Any]) -> list[Message]:

@@ -96,7 +96,9 @@ async def test_a_request_of_vllm_has_the_spans_of_ours(
     assert asked.parent is not None and first.context is not None
     assert asked.parent.span_id == first.context.span_id
     assert turn["caesura.request.id"] == "chatcmpl-1"
-    assert (turn["gen_ai.usage.output_tokens"], turn["caesura.cached_tokens"]) == (3, 16)
+    assert (turn["gen_ai.usage.output_tokens"], turn["gen_ai.usage.cache_read.input_tokens"]) == (
+        *(3, 16),
+    )
     assert turn["gen_ai.response.time_to_first_chunk"] >= 0
     assert "caesura.follow_up.outcome" not in turn
     assert facts(answered)["caesura.follow_up.outcome"] == "spliced"
