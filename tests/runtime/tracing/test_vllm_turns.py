@@ -17,8 +17,8 @@ from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.storage import Store
 from caesura.scheduler.vllm_server import VllmServer
 from tests.kit.spans import Spans, facts
+from tests.kit.splicing import CALL, NEXT, USER, Splicing, Tap, streamed, whole
 from tests.kit.waiting import until
-from tests.runtime.server.test_spliced_chat import CALL, NEXT, USER, Splicing, Tap, streamed, whole
 
 CHAT = "/v1/chat/completions"
 CALLS = {"role": "assistant", "content": "So.", "tool_calls": [CALL]}
