@@ -39,7 +39,7 @@ def broken(text: str) -> str:
 
 async def told(**options: Any) -> None:
     """A run with the secret in all that may be content."""
-    script = [think(f"Hm, {SECRET}.", call("tell", word=SECRET)), say(f"{SECRET}!")]
+    script: Any = [think(f"Hm, {SECRET}.", call("tell", word=SECRET)), say(f"{SECRET}!")]
     async with Agent(ScriptedEngine(script, model="m"), [tell], **options) as agent:
         await agent.run(f"The word is {SECRET}.")
 
@@ -117,8 +117,8 @@ async def test_a_mask_that_is_none_is_refused(tmp_path: Path) -> None:
     async def later(text: str) -> str:
         return text
 
-    nothing: Any = 3
-    for given, kind in ((nothing, "int"), (later, "an asynchronous one")):
+    cases: list[tuple[Any, str]] = [(3, "int"), (later, "an asynchronous one")]
+    for given, kind in cases:
         with pytest.raises(UsageError, match=f"must be a plain function .* got {kind}"):
             Mask(given, "mine")
     with pytest.raises(SetupError, match="there is no module 'nowhere_at_all'"):

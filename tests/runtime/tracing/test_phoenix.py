@@ -103,7 +103,7 @@ async def test_phoenix_shows_the_spans(
     provider = TracerProvider(resource=service(), shutdown_on_exit=False)
     provider.add_span_processor(exports)
     provider.add_span_processor(spans.processor)
-    script = [call("calculator", expression="1+1"), say("2")]
+    script: Any = [call("calculator", expression="1+1"), say("2")]
     agent = Agent(ScriptedEngine(script, model="m"), [calculator], tracing=provider, name="adder")
     async with agent.session() as session:
         await session.run("1+1?")
