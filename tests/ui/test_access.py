@@ -34,7 +34,7 @@ SMALL = """() => {
 
 
 @pytest.fixture
-def url(exported: Any) -> str:
+def url(exported: Any) -> Any:
     return exported(
         (made.recording(), made.entries()), (made.recording(2, "again"), made.entries())
     )

@@ -10,7 +10,7 @@ from . import burst
 from . import recordings as made
 from .reading import amount, cells, listed
 
-FREE = {
+FREE: dict[str, Any] = {
     "cost": 0.0,
     "queue_cost": 0.0,
     "work_cost": 0.0,

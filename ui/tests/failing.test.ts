@@ -21,7 +21,7 @@ const ENTRIES: Entry[] = [
   failed("t2", 12, "HTTP 503 from upstream search-4 after 20 s"),
   failed("t3", 22, "no such index: \"cats\""),
   { kind: "http", at: 5, route: "/v1/chat/completions", status: 404, code: "model_not_found", count: 3 },
-  { kind: "http", at: 9, route: "/v1/chat/completions", status: 404, code: "session_not_found" },
+  { kind: "http", at: 9, route: "/v1/chat/completions", status: 404, code: "session_not_found", tenant: "bob" },
   { kind: "http", at: 9, route: "/v1/chat/completions", status: 200 },
   { kind: "restart", at: 25, why: "signal 9 (pid 4711)", attempts: 1, seconds: 3, state: "restarted" },
 ];
@@ -36,7 +36,7 @@ describe("failures", () => {
       ["failed", "", "HTTP # from upstream search-# after # s", "search", "ann", 2, 3, 13],
       ["engine died", "", "signal # (pid #)", "", "", 1, 25, 25],
       ["failed", "", "no such index: “…”", "search", "ann", 1, 23, 23],
-      ["404 not there", "session_not_found", "", "/v1/chat/completions", "", 1, 9, 9],
+      ["404 not there", "session_not_found", "", "/v1/chat/completions", "bob", 1, 9, 9],
     ]);
   });
 

@@ -114,10 +114,9 @@ function messageOf(span: SpanEntry): string {
   return span.message || textOf(span, "gen_ai.tool.call.result").split("\n", 1)[0].replace(/^error: /, "");
 }
 
-function refused({ status, code = "", route, at, count = 1, ...entry }: HttpEntry): Failed {
-  const { tenant } = entry as { tenant?: string };
+function refused({ status, code = "", route, at, count = 1, tenant = "" }: HttpEntry): Failed {
   const kind = `${status} ${STATUSES[status] ?? ""}`.trim();
-  return { kind, code, pattern: "", where: route, tenant: tenant ?? "", at, times: count, run: null, message: "" };
+  return { kind, code, pattern: "", where: route, tenant, at, times: count, run: null, message: "" };
 }
 
 /** How many failures there were in each of `bins` equal stretches of [t0, t1]. */
