@@ -155,6 +155,8 @@ LISTEN = """() => {
 
 Open = Callable[..., Awaitable[Shown]]
 # Chromium drops keys that are pressed before a page's first frame is on the screen, now and then.
+READ = "() => !document.querySelector('[data-testid=reading]')"
+"""No recording is being read: until then a bar stands in the place of the view."""
 PAINTED = "() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 150)))"
 
 
@@ -180,6 +182,7 @@ async def open_page(chromium: "Browser") -> "AsyncIterator[Open]":
             seen.watch(page)
             await page.goto(url)
             await page.evaluate(PAINTED)
+            await page.wait_for_function(READ)
             opened.append(Shown(page, seen, url))
             return opened[-1]
 

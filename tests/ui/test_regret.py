@@ -79,6 +79,7 @@ async def test_decisions_are_sorted_by_keyboard_and_in_the_address(
     await shown.page.keyboard.press("Enter")
     await shown.page.wait_for_url("**dc.sort=wanted*")
     await shown.page.reload()
+    await shown.page.wait_for_selector(".dc-all tbody tr")
     first = (await cells(shown.page, ".dc-all tbody tr"))[0]
     assert first[2] == "search", "its memory was wanted for a shorter time"
 

@@ -17,7 +17,7 @@ test("figures of a part are not taken for final ones", async () => {
   expect(find("reading").textContent).toContain("38\u202f% of 100\u202f000 entries");
   expect(page.querySelector("[role=progressbar]")?.getAttribute("aria-valuenow")).toBe("38");
   expect(page.querySelector(".view")).toBeNull();
-  expect(page.querySelector("main h1")?.textContent).toBe("Overview");
+  expect(page.querySelector("header h1")?.textContent).toBe("Overview");
   current.value = { ...current.value, state: "ready" };
   version.value += 1;
   await act(() => render(<Shell />, page));

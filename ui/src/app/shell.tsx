@@ -28,6 +28,7 @@ export function Shell() {
   return (
     <div class="shell">
       <header class="bar">
+        <h1 class="hidden-visually">{VIEWS[name].title}</h1>
         <a class="brand" href={link("overview")}>
           <Mark />
           Caesura
@@ -55,10 +56,7 @@ export function Shell() {
         <DropTarget />
         <Notes />
       </div>
-      <main class="stage">
-        <h1 class="hidden-visually">{VIEWS[name].title}</h1>
-        <Stage />
-      </main>
+      <main class="stage"><Stage /></main>
       <KeyDialog />
       <HelpDialog />
       <ManageDialog />
