@@ -48,10 +48,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one seed, one rate, 30 s of arrivals")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
+    parser.add_argument("--runs", type=Path, default=RUNS, help="folder of the kept runs")
     add_option(parser)
     args = parser.parse_args()
     study = replace(STUDY, seeds=(61,), rates=(5.0,), seconds=30.0) if args.quick else STUDY
-    table = table_of(points_of(study, RUNS, args.jobs, Console()), SHOWN)
+    table = table_of(points_of(study, args.runs, args.jobs, Console()), SHOWN)
     print(table.markdown())
     tell(args.tables, [table])
 

@@ -103,13 +103,13 @@ def table(lines: Iterable[Sequence[str]]) -> Table:
     return Table.of(("machine", "sessions/s", *HEADS), lines)
 
 
-def run(cases: Iterable[Case], jobs: int) -> Iterator[list[tuple[str, ...]]]:
+def run(cases: Iterable[Case], runs: Path, jobs: int) -> Iterator[list[tuple[str, ...]]]:
     """Simulate the cases, and yield the rows of each; raise `Incomplete` if a run failed."""
     console = Console(width=170)
     for case in cases:
         study = study_of(case)
         with watching(study, console, quiet=False) as progress:
-            outcome = conduct(study, KEPT, jobs, watch=progress)
+            outcome = conduct(study, runs, jobs, watch=progress)
         for failure in outcome.failures:
             console.print(f"[red]failed:[/red] {failure.cell}: {failure.reason}")
         if outcome.failures:
@@ -121,10 +121,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", help="one machine")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
+    parser.add_argument("--runs", type=Path, default=KEPT, help="folder of the kept runs")
     add_option(parser)
     args = parser.parse_args()
     cases = [case for case in CASES if args.only in (None, case.machine)]
-    found = table(line for lines in run(cases, args.jobs) for line in lines)
+    found = table(line for lines in run(cases, args.runs, args.jobs) for line in lines)
     print(found.markdown())
     tell(args.tables, [found])
 

@@ -113,13 +113,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one seed, 20 s of arrivals")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
     parser.add_argument("--chart", type=Path, metavar="FILE", help="draw the rates as PNG")
+    parser.add_argument("--runs", type=Path, default=RUNS, help="folder of the kept runs")
     add_option(parser)
     args = parser.parse_args()
     console = Console()
     study, table_of_part = PARTS[args.part]
     if args.quick:
         study = replace(study, seeds=study.seeds[:1], seconds=20.0)
-    points = points_of(study, RUNS, args.jobs, console)
+    points = points_of(study, args.runs, args.jobs, console)
     if args.part == "rates" and args.chart is not None:
         args.chart.write_bytes(curves(study, points))
     table = table_of_part(points)

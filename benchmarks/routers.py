@@ -80,10 +80,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="of arrivals")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
     parser.add_argument("--chart", type=Path, metavar="FILE", help="draw the routers as PNG")
+    parser.add_argument("--runs", type=Path, default=RUNS, help="folder of the kept runs")
     add_option(parser)
     args = parser.parse_args()
     study = study_of(args.replicas, args.seconds)
-    points = points_of(study, RUNS, args.jobs, Console())
+    points = points_of(study, args.runs, args.jobs, Console())
     if args.chart is not None:
         args.chart.write_bytes(draw(points))
     table = table_of(points, SHOWN)

@@ -51,6 +51,7 @@ def main() -> None:
     parser.add_argument("--only", help="the name of one case")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
     parser.add_argument("--chart", type=Path, metavar="FILE", help="draw mean and p99 as PNG")
+    parser.add_argument("--runs", type=Path, default=KEPT, help="folder of the kept runs")
     add_option(parser)
     args = parser.parse_args()
     console = Console(width=170)
@@ -62,11 +63,11 @@ def main() -> None:
     for case in CASES:
         if args.only and args.only != case.name:
             continue
-        limit = capacities[case.name] = capacity(case, KEPT, args.jobs)
+        limit = capacities[case.name] = capacity(case, args.runs, args.jobs)
         console.print(f"{case.name}: {limit:.3g} sessions/s at most")
         study = study_of(case, [load * limit for load in args.loads], case.sessions / limit, seeds)
         with watching(study, console, quiet=False) as progress:
-            outcome = conduct(study, KEPT, args.jobs, watch=progress)
+            outcome = conduct(study, args.runs, args.jobs, watch=progress)
         failed += len(outcome.failures)
         for failure in outcome.failures:
             console.print(f"[red]failed:[/red] {failure.cell}: {failure.reason}")

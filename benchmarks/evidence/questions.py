@@ -88,8 +88,8 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "policies",
         "How does the default compare with stock vLLM and with the strongest baselines?",
-        "python -m benchmarks.policies --chart docs/images/policies-rates.png",
-        40,
+        "python -m benchmarks.policies --chart docs/images/policies-rates.png --runs {runs}",
+        10,
         "simulated",
         f"{MIX}; 2 sessions/s are about 80 % of what it can take. Arrivals span 120 s, of which the"
         " first sixth is not counted. Latency is without the tools' time.",
@@ -99,8 +99,8 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "links",
         "What does a slow link to the host cost?",
-        "python -m benchmarks.policies links",
-        30,
+        "python -m benchmarks.policies links --runs {runs}",
+        8,
         "simulated",
         f"{MIX}, at 2 sessions/s. The link's rate is that of both directions together.",
         seeds=(41, 42, 43),
@@ -109,7 +109,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "competition",
         "Is the default worse where copies slow the steps?",
-        "python -m benchmarks.policies competition",
+        "python -m benchmarks.policies competition --runs {runs}",
         20,
         "simulated",
         f"{MIX}. While a copy runs, a step goes at half its speed, as on a machine whose copies and"
@@ -121,7 +121,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "dominance",
         "Is the default ever the worse choice?",
-        "python -m benchmarks.dominance --chart docs/images/policies-dominance.png",
+        "python -m benchmarks.dominance --chart docs/images/policies-dominance.png --runs {runs}",
         60,
         "simulated",
         "Nine workloads at 50, 100 and 150 % of what their machine completes in a closed loop. A"
@@ -134,7 +134,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "layered",
         "What do pauses cost on models with windows or recurrent state?",
-        "python -m benchmarks.layered",
+        "python -m benchmarks.layered --runs {runs}",
         40,
         "simulated",
         "Recorded coding agents, the default first and stock vLLM with offloading second.",
@@ -145,7 +145,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "goodput",
         "How many sessions meet an objective under overload?",
-        "python -m benchmarks.goodput",
+        "python -m benchmarks.goodput --runs {runs}",
         20,
         "simulated",
         f"Question answering alone on {GPTJ}, with the objective `ttft=2,tpot=0.1`; Poisson"
@@ -167,7 +167,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "routers",
         "What does a router lose that leaves the KV behind?",
-        "python -m benchmarks.routers --chart docs/images/simulator-routers.png",
+        "python -m benchmarks.routers --chart docs/images/simulator-routers.png --runs {runs}",
         15,
         "simulated",
         f"64 replicas, each {GPTJ}: 256 sessions/s of question answering and arithmetic for 5 s.",
