@@ -195,8 +195,9 @@ async def test_tools_shows_their_pauses_calls_and_failures(shown: Shown) -> None
         assert amount(row["p50"]) == amount(row["p99"]) == about(pause["pause_seconds"])
         off = pause["predicted_seconds"] / pause["pause_seconds"]
         assert amount(row["bias"]) == about(off)
-        assert amount(row["cost"]) == about(pause["cost"])
+        assert amount(row["all_cost"]) == amount(row["cost"]) == about(pause["cost"])
         assert amount(row["regret"]) == about(pause["regret"])
+        assert amount(row["paused"]) == about(pause["pause_seconds"])
     assert [rows["weather"][key] for key in ("pauses", "calls", "failed")] == ["0", "1", "1"]
     assert [rows["calculator"][key] for key in ("pauses", "p50")] == ["1", "–"]
     for handling, pause in (("swap", made.SEARCH_PAUSE), ("discard", made.ASKED_PAUSE)):
@@ -212,7 +213,8 @@ async def test_tools_shows_their_pauses_calls_and_failures(shown: Shown) -> None
 
 COLUMNS = (
     *("pauses", "calls", "failed", "own50", "p50", "p90", "p99"),
-    *("bias", "within", "cost", "regret"),
+    *("bias", "within", "all_cost", "cost", "regret"),
+    *("result_tokens", "recomputed", "paused"),
 )
 
 

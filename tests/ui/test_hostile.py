@@ -171,7 +171,7 @@ async def test_files_of_tools_are_pictures_at_most(
             entry["attributes"]["caesura.tool.artifacts"] = [red, svg, page, wav]
     held = (recordings.recording(content=True), entries)
     if way == "export":
-        shown = await open_page(f"{exported(held, artifacts=store)}#/session/conversation-a")
+        shown = await open_page(f"{exported(held, artifacts=[store])}#/session/conversation-a")
     else:
         endpoint = await serving(held=[held], key="a-key-of-16-bytes", artifacts=store)
         shown = await open_page(
