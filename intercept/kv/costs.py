@@ -24,7 +24,7 @@ DOUBTED_COPIES = 2.0  # what all earlier copies count for once a link is doubted
 COPY_TOKENS = 64  # a smaller copy measures the link's latency more than its rate
 MIN_FACTOR = 1e-3
 STALL_MEMORY = 0.98  # the weight that earlier steps keep for each further one full of copies
-STALL_PRIOR = 8.0  # so many steps full of copies that cost nothing are assumed at first
+STALL_PRIOR = 8.0  # so many steps full of copies the stall of the first model counts for
 LARGEST_STALL = 2.0  # a step counts as this much longer than predicted at most
 
 LARGEST_SECONDS = 1e9  # bounds that no engine comes near, so that all sums of costs are finite
@@ -173,7 +173,7 @@ class CostModel:
     def from_wire(cls, wire: Mapping[str, Any]) -> "CostModel":
         """Return the model that `to_wire` wrote; raises `ValueError` for any other data."""
         try:
-            known = {"copy_stall": 0.0, **wire}  # older calibrations do not tell it
+            known = {"copy_stall": 0.0, **wire}  # a calibration may leave it out, to be learned
             values = {item.name: float(known[item.name]) for item in fields(cls)}
             saturation = int(wire["saturation"])
         except (TypeError, KeyError, OverflowError) as error:
@@ -226,7 +226,7 @@ class CostTracker:
         self._copies: dict[Direction, float] = {"out": seen, "in": seen}
         self._factors = [1.0, 1.0, 1.0, 1.0]
         self._rates: dict[Direction, float] = {"out": model.out_rate, "in": model.in_rate}
-        self._lost, self._copied = 0.0, STALL_PRIOR
+        self._lost, self._copied = STALL_PRIOR * model.copy_stall, STALL_PRIOR
         self._model: CostModel | None = model
 
     @property

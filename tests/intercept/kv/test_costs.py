@@ -261,8 +261,16 @@ def test_a_doubted_link_is_measured_anew() -> None:
     assert tracker.model.copy_stall < 0.15
 
 
-def test_an_older_calibration_tells_no_stall() -> None:
+def test_a_calibration_may_leave_the_stall_out() -> None:
     wire = replace(COST, copy_stall=0.5).to_wire()
     assert CostModel.from_wire(wire).copy_stall == 0.5
     del wire["copy_stall"]
     assert CostModel.from_wire(wire).copy_stall == 0.0
+
+
+def test_the_stall_of_a_calibration_is_where_learning_starts() -> None:
+    tracker = CostTracker(replace(COST, copy_stall=0.4))
+    tracker.observe_step(16, 12_000, COST.step_seconds(16, 12_000))
+    assert tracker.model.copy_stall == 0.4
+    copying(tracker, 0.0, 1)
+    assert 0.3 < tracker.model.copy_stall < 0.4
