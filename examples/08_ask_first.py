@@ -40,7 +40,7 @@ def model(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Item:
 
 
 def in_terminal(item: Pending) -> str | bool:
-    """Ask whoever sits at the keyboard."""
+    """Ask the user at the keyboard."""
     if item.kind == "question":
         return input(f"{item.question} ({' or '.join(item.options)}) ")
     said = input(f"May I call {item.tool} with {item.arguments}? (y, or why not) ")

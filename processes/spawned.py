@@ -82,7 +82,7 @@ def names_program(value: object) -> bool:
     try:
         return b"__main__" in bytes(ForkingPickler.dumps(value))
     except (pickle.PicklingError, TypeError, AttributeError):
-        return False  # a forked process has the module, and whoever spawns tells why it cannot
+        return False  # a forked process has the module, and the parent tells why it cannot
 
 
 # -- in the child --------------------------------------------------------------------------------

@@ -7,7 +7,7 @@
     ├── InvalidOutput       the model's answers did not fit the agent's output type
     ├── EngineFailed        the engine died or refused to start
     └── RequestFailed       the engine lives, and ended one request before its turn did
-        └── RequestAborted  whoever runs the engine aborted it, for example by a pause
+        └── RequestAborted  the engine's operator aborted it, for example by a pause
 
 A failing tool raises none of these errors: its error is a result that goes to the model.
 """

@@ -40,7 +40,7 @@ class RequestFailed(CaesuraError):
 
 
 class RequestAborted(RequestFailed):
-    """Whoever runs the engine aborted the request, for example by pausing the engine."""
+    """The engine's operator aborted the request, for example by pausing the engine."""
 
 
 def refuse_forked(started_in: int) -> None:

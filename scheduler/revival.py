@@ -19,7 +19,7 @@ class Revival:
 
     @property
     def supervised(self) -> bool:
-        """Whether somebody restarts the engine when it dies, and has not given up."""
+        """Whether a supervisor restarts the engine when it dies, and has not given up."""
         return self._supervisors > 0 and self._given_up is None
 
     @contextmanager

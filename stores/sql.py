@@ -2,7 +2,7 @@
 
 Values are `?`. `{now}` is the time, and `{ago}` the time so many seconds before, which are a value.
 `{lock}` behind a SELECT keeps its rows from changing until the transaction ends, and
-`{lock_others}` also leaves out those that somebody else has locked.
+`{lock_others}` also leaves out those that another process has locked.
 
 SQLAlchemy's Core could do this. But it takes 0.3 seconds to import, and each statement takes about
 ten times as long as by sqlite3 alone.

@@ -2,7 +2,7 @@
 
 At a moment, waiting requests lack D blocks, and paused requests hold P. Each held block then costs
 the share D/P of its time, at most all of it: InferCept's waste of preserving (equation 2), counted
-only while somebody had use for the memory. So the charges of all pauses add up to the integral of
+only while a request had use for the memory. So the charges of all pauses add up to the integral of
 min(D, P), and where memory is free, holding costs nothing.
 
 What keeping would have cost is another share, since blocks that were given up served others. Had
@@ -10,7 +10,7 @@ all R of these been kept, R more would be lacked, less those that are free, and 
 would hold P + R.
 
 A change costs O(1): running integrals of both shares are read at the begin and the end of a charge.
-A request that queues behind its pause may lack blocks itself. Nobody else wants its blocks for
+A request that queues behind its pause may lack blocks itself. No other request wants its blocks for
 that, so a charge leaves out what its own request lacks.
 """
 

@@ -20,7 +20,7 @@ Action = Literal["preserve", "discard", "swap"]
 class Groups:
     """How the KV of a request divides among the groups of layers of a model.
 
-    All groups take blocks from one pool, so that a block has as many bytes whoever holds it. Each
+    All groups take blocks from one pool, so that a block has as many bytes in every group. Each
     of the `growing` groups (full attention) has a block for every `block_size` tokens. Each group
     of layers with a window has at most so many blocks as `windows` says. The groups of recurrent
     layers have `states` blocks together, whatever the length of the context. A model without full

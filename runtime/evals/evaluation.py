@@ -127,7 +127,7 @@ class Evaluation:
 async def _sampled(agent: Agent[Any], prompt: Prompt, number: int) -> Answer[Any]:
     """Return an answer of an agent, by a branch: where the agent has a seed, that has another.
 
-    Where a tool needs approval, `Agent.run` sees to it that somebody decides.
+    Where a tool needs approval, `Agent.run` sees to it that a person decides.
     """
     if number == 0 or any(tool.approval for tool in agent.tools):
         return await agent.run(prompt)

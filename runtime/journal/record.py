@@ -1,7 +1,7 @@
 """The entries of a run as JSON text, what they say when they are read, and the events told again.
 
 An entry is a pair: its kind and its value. What is read is not trusted: a journal may have been
-written by another version, or by somebody else.
+written by another version, or by another program.
 
 A run that is driven again yields the same texts, calls and results. But it may cut texts into other
 pieces, since tokens then come all at once. Clients know the events by their numbers, so the pieces

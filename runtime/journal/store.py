@@ -191,7 +191,7 @@ class SqliteJournal:
 
     `path` None keeps it in memory. `clock` returns seconds since 1970. The file is opened at the
     first use, and again after it has failed or was deleted. A corrupt one is moved aside, unless
-    the file has an `application` id of its own: then somebody has chosen it by its name.
+    the file has an `application` id of its own: then a user has chosen it by its name.
     """
 
     def __init__(

@@ -62,7 +62,7 @@ class JournalWriter:
 
     While the store fails, runs go on. Their entries wait, and are written when it works again.
 
-    Without `bounds` the store keeps journals until somebody deletes them, and the writer takes
+    Without `bounds` the store keeps journals until an operator deletes them, and the writer takes
     over those alone that it is told to `take`.
     """
 

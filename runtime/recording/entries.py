@@ -44,7 +44,7 @@ class Recording:
     trimmed: int = 0
     """The number of the first entries that were deleted to make room."""
     note: str = ""
-    """What somebody wrote about it."""
+    """What a user wrote about it."""
     pinned: bool = False
     """Whether it is kept whatever the file's bounds on age and size."""
     sessions: int = 0

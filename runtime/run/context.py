@@ -92,7 +92,7 @@ class RunTrace(Protocol):
 
 
 class RunObserver(Protocol):
-    """Counts what a run does. It is told before whoever reads the run's events."""
+    """Counts what a run does. It is told before the reader of the run's events."""
 
     def turn_ended(self, turn: TurnEnded) -> None:
         """Count a turn of the model."""

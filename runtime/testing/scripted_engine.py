@@ -470,7 +470,7 @@ class ScriptedEngine:
     def die(self, error: EngineFailed | None = None) -> None:
         """Die as an engine's process does; `pace` may call this at any event.
 
-        Turns raise `error` before their next event, or wait for a restart if somebody supervises
+        Turns raise `error` before their next event, or wait for a restart if a supervisor restarts
         the engine. They then go on with that event.
         """
         self._failed = error or EngineFailed("the scripted engine died")

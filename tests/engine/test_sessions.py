@@ -147,7 +147,7 @@ async def test_an_abort_ends_a_turn_that_decodes(
     engine: VllmEngine, open_session: Open, abort: Any
 ) -> None:
     session = open_session(SessionSpec(sampling=Sampling(temperature=0, min_tokens=200)))
-    with pytest.raises(RequestAborted, match="whoever runs the engine"):
+    with pytest.raises(RequestAborted, match="the engine's operator"):
         async for _ in session.turn(ask("Hello")):
             await abort(engine)
     await engine.check_health()

@@ -24,7 +24,7 @@ EXCEPTIONS: Mapping[str, str] = {
     "RequestAborted": "Ask again once the engine is resumed.",
 }
 CODES: Mapping[str, tuple[str, str]] = {
-    "approval_not_pending": ("409", "Somebody has decided already, or the call has ended."),
+    "approval_not_pending": ("409", "The call was decided already, or it has ended."),
     "artifact_not_found": ("404", "The file was deleted, or belongs to another key: make it anew."),
     "being_recorded": ("409", "End the recording's server first."),
     "compaction_failed": ("500", "Ask again, or send a shorter conversation."),
@@ -44,7 +44,7 @@ CODES: Mapping[str, tuple[str, str]] = {
     "not_available": ("404, 503", "The recording cannot be read now, or not in this form."),
     "not_built": ("404", "Build the page: `make ui`."),
     "not_found": ("404", "The item was deleted, or belongs to another key."),
-    "not_pending": ("409", "Somebody has answered already, or the item has expired."),
+    "not_pending": ("409", "The item was answered already, or it has expired."),
     "not_recorded": ("404", "Start the server without `--no-trace`."),
     "origin_not_allowed": ("403", "Give the page's origin with `--allowed-origin`."),
     "previous_response_not_found": ("400", "Send the whole conversation."),

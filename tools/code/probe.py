@@ -131,7 +131,7 @@ def _asked(bounds: Bounds, request: dict[str, Any], first: Sequence[str]) -> dic
 
 
 def advice() -> str:
-    """Return what somebody can do on a machine where namespaces cannot be made."""
+    """Return what a user can do on a machine where namespaces cannot be made."""
     kept = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
     if os.geteuid() == 0:
         return "in a container, give it the capability SYS_ADMIN, or run the tools on the host"

@@ -18,7 +18,7 @@ _NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Folder:
-    """A user's folder. Files that somebody else changed since the copy are left alone.
+    """A user's folder. Files that another program changed since the copy are left alone.
 
     skip: patterns of names that are not written. copied_ns: when the folder was copied, in
     nanoseconds since 1970.

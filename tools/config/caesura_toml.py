@@ -1,6 +1,6 @@
 """`caesura.toml`: which tools are enabled, their settings, directories, and limits of a run.
 
-A `caesura.toml` in the current directory may come with somebody else's repository. It can name
+A `caesura.toml` in the current directory may come with another person's repository. It can name
 programs to start, Python modules to import and files to read, and put variables of the user's
 environment into what programs get. So the user must have allowed it, as it is.
 """

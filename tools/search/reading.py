@@ -241,7 +241,7 @@ def _whole_blocks(token: Token) -> Iterator[Block]:
 
 
 def _inline_tag(tag: str) -> str:
-    """Return what is shown of a tag or comment: `<T>` is no element, but somebody's text."""
+    """Return what is shown of a tag or comment: `<T>` is no element, but an author's text."""
     name = re.match(r"</?([a-zA-Z][a-zA-Z0-9]*)", tag)
     if name is None:
         return "" if tag.startswith("<!--") else tag

@@ -128,7 +128,7 @@ async def prompt_of(engine: Engine, plan: Plan) -> Prompt:
 
 
 async def _history(engine: Engine, plan: Plan) -> History:
-    """Return what a plan's messages tell the model, whoever asks."""
+    """Return what a plan's messages tell the model, for every user."""
     return await engine.history(plan.messages, replace(plan.spec, owner=""))
 
 

@@ -124,7 +124,7 @@ class Metrics:
         )
 
     def include(self, collector: Collector) -> None:
-        """Add the metrics of somebody else to these."""
+        """Add another part's metrics to these."""
         self._registry.register(collector)
 
     def join(self, registry: CollectorRegistry) -> None:

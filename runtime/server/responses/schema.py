@@ -371,7 +371,7 @@ def left_out(request: Continued) -> list[str]:
 
 
 def unread(items: Sequence[Item]) -> list[str]:
-    """Return a note if the items have reasoning that was encrypted for somebody else.
+    """Return a note if the items have reasoning that was encrypted for another server.
 
     Such reasoning is left out, as a history may leave out all of it.
     """

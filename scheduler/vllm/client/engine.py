@@ -73,7 +73,7 @@ class VllmEngine:
     adapters: Mapping[str, LoRARequest] = MappingProxyType({})
     """The LoRA adapters by name; vLLM's server, which loads them, keeps them up to date."""
     loop: asyncio.AbstractEventLoop | None = None
-    """The event loop to which it belongs, if whoever started it says so."""
+    """The event loop to which it belongs, if its starter says so."""
 
     def __init__(
         self,

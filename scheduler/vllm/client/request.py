@@ -447,7 +447,7 @@ class SurvivingRequest:
         what = "paused the engine, which" if state == "paused" else "has"
         when = " once the engine is resumed" if state == "paused" else ""
         raise RequestAborted(
-            f"whoever runs the engine {what} aborted this request before its turn ended: send it"
+            f"the engine's operator {what} aborted this request before its turn ended: send it"
             f" again{when}"
         )
 

@@ -530,6 +530,6 @@ def test_files_of_tools_are_found_where_the_server_wrote_them(
     assert "1 pictures and sounds" in told.stderr and "left out" not in told.stderr
     written = json.loads(out.read_text())
     assert list(written["artifacts"]) == [made.name]
-    # Where files lie on a machine is nobody's business elsewhere.
+    # Other machines need not know where the files lie on this one.
     assert written["recordings"][0]["about"] == {"model": "m"}
     assert "of the server" not in trace("ls", "--json", "--store", store.path).stdout

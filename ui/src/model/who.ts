@@ -33,7 +33,7 @@ const NAMES: Record<keyof Who, string> = {
 /** Agents that start agents are not deeper than this. */
 const DEPTH = 16;
 
-/** Return who asked for a run; a run of a sub-agent was asked for by whoever asked for its parent. */
+/** Return who asked for a run: for a sub-agent's run, the user who asked for its parent. */
 export function whoOf(spans: Spans, run: Run | undefined): Who {
   if (!run) return NOBODY;
   const own = ownOf(run);

@@ -110,7 +110,7 @@ class PrefixCache:
             settled = request.num_computed_tokens - request.num_output_placeholders
             full = min(min(settled, request.num_tokens - 1) // size, len(row), known)
             first = full
-            # A block that ends with the prompt serves whoever goes on, and nobody who repeats it.
+            # A block that ends with the prompt serves requests that go on, and no repeat.
             while first and first * size >= request.num_prompt_tokens:
                 if is_hashed(row[first - 1]) or row[first - 1].is_null:
                     break
