@@ -39,19 +39,30 @@ def test_who_lacked_blocks_longest_comes_first() -> None:
     stepped(demand, 2.0, "b")
     stepped(demand, 5.0)
     stepped(demand, 6.0, "a")
-    requests, rows = demand.wanted(0.0, 7.0)
+    requests, rows = demand.wanted(charge, 0.0, 7.0)
     assert (requests, rows) == (2, (WantedRow("b", 4.0), WantedRow("a", 2.0)))
-    assert demand.wanted(1.5, 1.75).rows == (WantedRow("a", 0.25), WantedRow("b", 0.25))
+    assert demand.wanted(charge, 1.5, 1.75).rows == (WantedRow("a", 0.25), WantedRow("b", 0.25))
     demand.end(charge, 7.0)
     assert charge.wanted.wanted == 4.0 + 1.0
 
 
 def test_the_rows_are_few_and_the_requests_are_all() -> None:
     demand = BlockDemand()
-    demand.begin(0.0, 20)
+    charge = demand.begin(0.0, 20)
     stepped(demand, 1.0, *map(str, range(9)))
-    requests, rows = demand.wanted(0.0, 2.0)
+    requests, rows = demand.wanted(charge, 0.0, 2.0)
     assert (requests, len(rows)) == (9, 5)
+
+
+def test_a_request_that_queues_behind_its_pause_is_not_one_of_the_others() -> None:
+    demand = BlockDemand()
+    mine, other = demand.begin(0.0, 20), demand.begin(0.0, 20)
+    demand.result(mine, 1.0, "a")
+    stepped(demand, 1.0, "a", "b")
+    assert demand.wanted(mine, 0.0, 3.0) == (1, (WantedRow("b", 2.0),))
+    assert demand.wanted(other, 0.0, 3.0).requests == 2
+    demand.end(mine, 3.0)
+    assert demand.wanted(other, 0.0, 3.0).requests == 2, "who has run again lacked all the same"
 
 
 def test_a_step_in_which_nobody_was_looked_at_ends_the_lack() -> None:
