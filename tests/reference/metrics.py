@@ -5,11 +5,11 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-import caesura.scheduler.vllm.client.data_parallel  # noqa: F401 (registers its counter)
 from caesura.runtime.server.load import metrics
 from caesura.runtime.supervision import EngineMetrics
+from caesura.scheduler.vllm.client.data_parallel import ROUTED
 from caesura.scheduler.vllm.engine.export.metrics import KVMetrics, PredictionMetrics
 from caesura.tools.limits import CallStats
 from tests.reference.markdown import code, page, table
@@ -83,9 +83,8 @@ def supervision() -> Iterator[list[str]]:
 
 def routing() -> Iterator[list[str]]:
     """Yield what the process counts of data-parallel engines."""
-    for family in REGISTRY.collect():
-        if family.name.startswith("caesura_"):
-            yield row(family.name, family.type, ["engine", "why"], family.documentation)
+    for family in ROUTED.collect():
+        yield row(family.name, family.type, ["engine", "why"], family.documentation)
 
 
 def engine() -> Iterator[list[str]]:

@@ -17,7 +17,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from caesura.scheduler.policy.data_parallel import CHUNK_TOKENS, LeastWork, Trail
 from caesura.scheduler.policy.routing import Asked, Load
 
-_ROUTED = Counter(
+ROUTED = Counter(
     "caesura_routed_requests",
     "Requests routed to data-parallel engines: kept where their KV is, moved since that engine is"
     " busy, or new.",
@@ -54,7 +54,7 @@ class CountedRoute(Route):
         self._trail.extend(tokens)
         asked = Asked(tokens=len(tokens), prefixes=self._trail.prefixes)
         routed = router.weigh(asked, loads)
-        _ROUTED.labels(str(routed.engine), routed.why).inc()
+        ROUTED.labels(str(routed.engine), routed.why).inc()
         super().__init__(routed.engine)
         self._load = loads[routed.engine]
         self._prefills = 0
