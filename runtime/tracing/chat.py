@@ -19,7 +19,6 @@ from caesura.intercept.calls.events import (
 from caesura.runtime.recording import conventions as names
 from caesura.runtime.run.fold import UsageCount
 from caesura.runtime.tracing.content import (
-    MAX_CHARACTERS,
     MAX_NAME_CHARACTERS,
     Content,
     answer_message,
@@ -57,9 +56,7 @@ class ChatTrace:
         self._began = time.monotonic()
         self._silent = True
         self._text: list[str] = []
-        self._characters = 0
         self._reasoning: list[str] = []
-        self._thought_characters = 0
         self._made: list[CallFinished] = []
         self._said = said
         if self._wanted:
@@ -76,14 +73,12 @@ class ChatTrace:
         self.usage.take(event)
         match event:
             case TextDelta(text=text):
-                # One character more than the limit shows that the text was cut.
-                if self._wanted and self._characters <= MAX_CHARACTERS:
+                # Also what will be cut, since a mask sees whole texts.
+                if self._wanted:
                     self._text.append(text)
-                    self._characters += len(text)
             case ReasoningDelta(text=text):
-                if self._wanted and self._thought_characters <= MAX_CHARACTERS:
+                if self._wanted:
                     self._reasoning.append(text)
-                    self._thought_characters += len(text)
             case CallFinished() if self._wanted:
                 self._made.append(event)
             case CallMalformed(name=name):

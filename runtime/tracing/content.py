@@ -50,11 +50,11 @@ class Content:
         A recording holds the other messages in its earlier turns.
         """
         if self._sent:
-            span.set_attribute(names.INPUT_MESSAGES, masked(names.INPUT_MESSAGES, whole.text))
+            span.set_attribute(names.INPUT_MESSAGES, whole.text)
             if whole.left_out:
                 span.set_attribute(names.INPUT_LEFT_OUT, whole.left_out)
         if self._keeper is not None:
-            self._keeper.keep(span, names.INPUT_MESSAGES, masked(names.INPUT_MESSAGES, new))
+            self._keeper.keep(span, names.INPUT_MESSAGES, new)
 
     def is_sent(self, span: "Span") -> bool:
         """Return whether this span's content leaves this machine with it."""
@@ -65,8 +65,7 @@ class Content:
         return (self._sent or self._keeper is not None) and span.is_recording()
 
     def set(self, span: "Span", name: str, text: str) -> None:
-        """Write a content attribute to the destination, masked."""
-        text = masked(name, text)
+        """Write a content attribute to the destination. Its texts went through `cut`."""
         if self._sent:
             span.set_attribute(name, text)
         elif self._keeper is not None:
@@ -87,7 +86,11 @@ def clean(text: str, most: int) -> str:
 
 
 def cut(text: str) -> str:
-    """Return the text, cut at `MAX_CHARACTERS` with a visible note."""
+    """Return the text, masked, then cut at `MAX_CHARACTERS` with a visible note.
+
+    A mask must see the whole text: of a secret at the cut it would not know the first half.
+    """
+    text = masked(text)
     if len(text) <= MAX_CHARACTERS:
         return clean(text, MAX_CHARACTERS)
     return f"{clean(text, MAX_CHARACTERS)} [cut: {len(text)} characters in all]"

@@ -4,20 +4,13 @@ A text on which the mask fails is dropped, and a note stands in its place.
 """
 
 import inspect
-import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from caesura.runtime.errors import UsageError
-from caesura.runtime.recording import conventions as names
 
 LOG = logging.getLogger(__name__)
-
-MESSAGES = (names.INPUT_MESSAGES, names.OUTPUT_MESSAGES)
-TEXTS = ("content", "response", "arguments")
-"""The fields of a message's parts that hold texts."""
 
 
 class Mask:
@@ -35,20 +28,10 @@ class Mask:
         self._name = name
         self._has_warned = False
 
-    def attribute(self, name: str, text: str) -> str:
-        """Return the text of a span's attribute, with each text in it masked."""
-        if name not in MESSAGES:
-            return self.text(text)
-        messages = json.loads(text)
-        for message in messages:
-            for part in message.get("parts") or ():
-                part.update({each: self.text(part[each]) for each in TEXTS if each in part})
-        return json.dumps(messages, ensure_ascii=False)
-
-    def text(self, text: Any) -> str:
+    def text(self, text: str) -> str:
         """Return a masked text, or a note in its place where the mask fails."""
         try:
-            masked = self._function(text if isinstance(text, str) else json.dumps(text))
+            masked = self._function(text)
             if not isinstance(masked, str):
                 raise TypeError(f"it returned {type(masked).__name__}, not a text")
         except Exception as error:
@@ -85,8 +68,8 @@ def masking(mask: Mask | None) -> Iterator[None]:
             _current.remove(mask)
 
 
-def masked(name: str, text: str) -> str:
-    """Return the text of a span's attribute as the masks of this process leave it."""
+def masked(text: str) -> str:
+    """Return a text as the masks of this process leave it."""
     for mask in _current:
-        text = mask.attribute(name, text)
+        text = mask.text(text)
     return text

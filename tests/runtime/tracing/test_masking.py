@@ -102,6 +102,31 @@ async def test_what_is_sent_is_masked_too(
     assert roles == ["user", "assistant", "tool"]
 
 
+@pytest.mark.parametrize("before", [4090, 4096, 5000])
+async def test_a_mask_sees_a_secret_that_lies_across_the_cut(
+    spans: Spans, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    monkeypatch.setenv(CAPTURE, "true")
+    text = "x" * before + SECRET
+    script: Any = [think(text, call("tell", word=text)), say(text)]
+    seen: list[str] = []
+
+    def hide(text: str) -> str:
+        seen.append(text)
+        return hidden(text)
+
+    with masking(Mask(hide, "mine")):
+        async with Agent(
+            ScriptedEngine(script, model="m"), [tell], tracing=spans.processor
+        ) as agent:
+            await agent.run(text)
+    told = spans.text()
+    assert "x" * 4000 in told
+    assert "xo" not in told  # not even the first letter
+    # The prompt, the thought and the answer, the call's arguments, and its result.
+    assert {text, f"{text} it is", json.dumps({"word": text})} <= set(seen)
+
+
 def messages(spans: Spans) -> str:
     return str((spans.named("chat")[1].attributes or {})["gen_ai.input.messages"])
 
