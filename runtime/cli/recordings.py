@@ -17,12 +17,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from caesura.runtime.cli.terminal import plain, shorten
-from caesura.runtime.cli.trace_shown import NAMES
+from caesura.runtime.cli.trace_shown import NAMES, matching
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording import catalog
+from caesura.runtime.recording.atif import trajectory
 from caesura.runtime.recording.entries import ARTIFACTS, Entry, Recording
-from caesura.runtime.recording.files import FORMATS, Held, read_lines, write
+from caesura.runtime.recording.files import FORMATS, Held, read_lines, write, write_texts
 from caesura.runtime.recording.query import Found, query, schema
+from caesura.runtime.recording.runs import KINDS as RUN_KINDS
+from caesura.runtime.recording.runs import Run, Runs
 from caesura.runtime.recording.window import cut, times_of
 from caesura.scheduler.records import Record, RecordError, parse
 from caesura.scheduler.records.accuracy import Accuracy, accuracies
@@ -32,7 +35,8 @@ from caesura.tools.config.caesura_toml import Config
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SUFFIXES = {".html": "html", ".htm": "html", ".json": "json", ".jsonl": "jsonl"}
-PERFETTO_SUFFIX = ".perfetto.json"
+ATIF = "atif"
+LONG_SUFFIXES = {".perfetto.json": "perfetto", ".atif.json": ATIF}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,11 @@ def export(
     """Write recordings of the store and of files of records; raise `UsageError` on failure."""
     form = format_of(output, form)
     held = [_cut(recording, bodies, span) for recording, bodies in _found(store, wanted, files)]
+    if form == ATIF:
+        raise UsageError(
+            "a file in ATIF holds one session: name it by --session ID; `caesura trace ls ID` lists"
+            " the runs and sessions of a recording"
+        )
     done = write(form, held, output, _artifacts(held, config))
     console = Console(stderr=True)
     told = f"{output}: {len(held)} recording(s), {done.entries} entries"
@@ -86,6 +95,43 @@ def export(
             f"{done.left_out} files of tools are left out: they were deleted or are too large",
             style="yellow",
         )
+
+
+def export_session(
+    store: Path,
+    wanted: Sequence[str],
+    files: Sequence[Path],
+    output: Path,
+    form: str | None,
+    span: Span,
+    session: str,
+) -> None:
+    """Write a session as a trajectory in ATIF; raise `UsageError` on failure."""
+    form = format_of(output, form)
+    if form != ATIF:
+        raise UsageError(
+            f"--session {session} is for ATIF, and the format is {form}: give --format atif, or"
+            " leave --session out"
+        )
+    held = [_cut(recording, bodies, span) for recording, bodies in _found(store, wanted, files)]
+    if len(held) != 1:
+        raise UsageError(
+            f"a session is exported from one recording, got {len(held)}: name one of them"
+        )
+    recording, entries = held[0]
+    read = (json.loads(each) if isinstance(each, str) else each for each in entries)
+    found = matching(Runs(each for each in read if each.get("kind") in RUN_KINDS), session)
+    runs = [each for each in found if isinstance(each, Run)]
+    if not runs:
+        raise UsageError(
+            f"no run in {recording.title!r} is of a session {session!r}: `caesura trace ls"
+            f" {recording.id}` lists them"
+        )
+    told = trajectory(runs, session, recording)
+    write_texts([json.dumps(told, indent=2, ensure_ascii=False), "\n"], output, private=True)
+    console = Console(stderr=True)
+    told_of = f"{output}: {len(runs)} run(s), {len(told['steps'])} steps"
+    console.print(escape(told_of), highlight=False, soft_wrap=True)
 
 
 def _artifacts(held: Iterable[Held], config: Path | None) -> list[ArtifactStore]:
@@ -100,13 +146,15 @@ def _artifacts(held: Iterable[Held], config: Path | None) -> list[ArtifactStore]
 def format_of(output: Path, form: str | None) -> str:
     """Return the given format, else the one of the file's suffix. Raises `UsageError`."""
     if form is not None:
-        if form not in FORMATS:
-            raise UsageError(f"unknown format {form!r}; choose from: {', '.join(FORMATS)}")
+        if form not in (*FORMATS, ATIF):
+            known = ", ".join((*FORMATS, ATIF))
+            raise UsageError(f"unknown format {form!r}; choose from: {known}")
         return form
-    if output.name.endswith(PERFETTO_SUFFIX):
-        return "perfetto"
+    for suffix, named in LONG_SUFFIXES.items():
+        if output.name.endswith(suffix):
+            return named
     if output.suffix not in SUFFIXES:
-        known = ", ".join((".html", ".json", ".jsonl", PERFETTO_SUFFIX))
+        known = ", ".join((".html", ".json", ".jsonl", *LONG_SUFFIXES))
         raise UsageError(f"unknown suffix of {output.name!r}; choose from: {known}")
     return SUFFIXES[output.suffix]
 

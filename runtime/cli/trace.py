@@ -119,7 +119,15 @@ def export(
     ] = Path("trace.html"),
     form: Annotated[
         str | None,
-        typer.Option("--format", metavar="NAME", help="html, json, jsonl or perfetto."),
+        typer.Option("--format", metavar="NAME", help="html, json, jsonl, perfetto or atif."),
+    ] = None,
+    session: Annotated[
+        str | None,
+        typer.Option(
+            "--session",
+            metavar="ID",
+            help="A session, run or answer, for a trajectory in ATIF.",
+        ),
     ] = None,
     since: Annotated[
         str | None,
@@ -137,20 +145,20 @@ def export(
     store: StoreFile = None,
     config: ConfigFile = None,
 ) -> None:
-    """Write recordings to a file: a standalone HTML page, JSON, or a trace for Perfetto."""
+    """Write recordings to a file: a standalone HTML page, JSON, or a trace for Perfetto.
+
+    With --session: one session as a trajectory in ATIF, with the texts that were recorded.
+    """
     from caesura.runtime.cli import recordings as files
     from caesura.runtime.cli import trace_shown as browsing
 
     with mistakes_told():
-        files.export(
-            browsing.store_file(store, config),
-            recordings or [],
-            records or [],
-            output,
-            form,
-            files.Span(since, until, last),
-            config,
-        )
+        place, span = browsing.store_file(store, config), files.Span(since, until, last)
+        known = recordings or []
+        if session is not None:
+            files.export_session(place, known, records or [], output, form, span, session)
+        else:
+            files.export(place, known, records or [], output, form, span, config)
 
 
 @app.command()

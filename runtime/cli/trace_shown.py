@@ -403,7 +403,7 @@ def show_one(store: Path, recording: str | None, wanted: str, as_json: bool) -> 
     """Print a run, or all runs of a session, as trees; raise `UsageError` if none matches."""
     places = [catalog.find(store, recording)] if recording else catalog.recordings(store)
     for place in places:
-        found = _matching(_runs(store, place), wanted)
+        found = matching(_runs(store, place), wanted)
         if as_json and found:
             public = [_public(each) for each in found]
             print(json.dumps(public if len(public) > 1 else public[0], indent=2))
@@ -456,7 +456,7 @@ def _runs(store: Path, recording: Recording) -> Runs:
     return Runs(catalog.entries(store, int(recording.id), KINDS))
 
 
-def _matching(folded: Runs, wanted: str) -> list[Run | Session]:
+def matching(folded: Runs, wanted: str) -> list[Run | Session]:
     """Return the runs and sessions with an id, else the one whose id begins with the text.
 
     Several runs may have the same id, for example one of a session. A session that belongs to a

@@ -294,17 +294,23 @@ def write(
 ) -> Exported:
     """Write an export to a file atomically; return its counts. Raises `UsageError` on failure."""
     texts, done = pieces(form, held, artifacts)
-    # Only the file's owner may read content.
-    mode = 0o600 if any(recording.content for recording, _ in held) else 0o666
+    write_texts(texts, path, private=any(recording.content for recording, _ in held))
+    return done
+
+
+def write_texts(texts: Iterable[str], path: Path, *, private: bool) -> None:
+    """Write texts to a file atomically; a private one only its owner may read.
+
+    Raises `UsageError` if the file cannot be written.
+    """
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe, a device
             with path.open("w", encoding="utf-8") as file:
                 file.writelines(texts)
         else:
-            _replace(Path(os.path.realpath(path)), texts, mode)
+            _replace(Path(os.path.realpath(path)), texts, 0o600 if private else 0o666)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}") from None
-    return done
 
 
 def _replace(path: Path, texts: Iterable[str], mode: int) -> None:

@@ -26,7 +26,7 @@ KINDS = (
     *("restart", "continued"),
 )
 """The kinds of entries that this module reads; the column entries say nothing of runs."""
-NAMED_BY = (names.CONVERSATION_ID, names.RESPONSE_ID, names.REQUEST_ID)
+NAMED_BY = (names.CONVERSATION_ID, names.SESSION_ID, names.RESPONSE_ID, names.REQUEST_ID)
 
 
 @dataclass(slots=True)
