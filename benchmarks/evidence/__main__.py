@@ -102,7 +102,7 @@ def listed(chosen: Sequence[Question], kept: Kept, stale: dict[str, list[str]]) 
         else:
             days = result.age_days(datetime.now(UTC))
             rooms = stale.get(question.name)
-            cells = (f"{days} days old", result.commit[:8], since(rooms) if rooms else "the same")
+            cells = (f"{days} days old", result.commit[:8], since(rooms) if rooms else "unchanged")
         table.add_row(question.name, question.kind, f"{question.minutes:g} min", *cells)
     return table
 

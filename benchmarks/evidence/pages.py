@@ -151,7 +151,7 @@ def _index(page: Path, kept: Kept) -> str:
             asks = f"[{asks}]({os.path.relpath(shown, page.parent)})"
         stale = kept.stale.get(question.name, ())
         made = "not yet" if result is None else made_at(result)
-        code = "" if result is None else since(stale) if stale else "the same"
+        code = "" if result is None else since(stale) if stale else "unchanged"
         rows.append((f"`{question.name}`", asks, question.kind, made, code))
     return Table.of(("name", "question", "kind", "made", "code since"), rows).markdown()
 
