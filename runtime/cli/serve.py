@@ -6,7 +6,15 @@ import re
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
@@ -22,6 +30,7 @@ from caesura.runtime.cli.serve_options import (
 )
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
+from caesura.runtime.recording.entries import SERVER
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import configured_limits
 from caesura.runtime.sdk.configured import ConfiguredAgents, python_agents
@@ -161,7 +170,7 @@ async def serve_model(options: ServeOptions) -> None:
         if config.agents:
             _say(agents_line(config.agents))
         # Recording starts here, so that it holds nothing of a calibration.
-        about = (_title(engine), "serve", options.paused.about)
+        about = described(engine.model, options.door.server_name, options.paused.about)
         async with recorded(engine, options.traces, config, *about) as recorder:
             _say(traces_line(recorder))
             _warn_of_keys(keys, server.host)
@@ -264,8 +273,14 @@ def _warn_of_keys(keys: list[Key] | None, host: str) -> None:
         console.print(warning, style="yellow", highlight=False, soft_wrap=True)
 
 
-def _title(engine: Engine) -> str:
-    return f"caesura serve, {engine.model}"
+def described(
+    model: str, server: str | None, about: Mapping[str, Any]
+) -> tuple[str, str, Mapping[str, Any]]:
+    """Return a recording's title, source and facts; those of a server with a name tell it."""
+    title = f"caesura serve, {model}"
+    if server is None:
+        return title, "serve", about
+    return f"{title} on {server}", "serve", {**about, SERVER: server}
 
 
 def replays_of(engine: Engine, recorder: Recorder | None) -> Replays | None:

@@ -17,7 +17,7 @@ from caesura.runtime.cli.terminal import plain, shorten
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording import catalog
 from caesura.runtime.recording import conventions as names
-from caesura.runtime.recording.entries import Entry, Recording
+from caesura.runtime.recording.entries import SERVER, Entry, Recording
 from caesura.runtime.recording.runs import KINDS, Pause, Run, Runs, Session
 from caesura.runtime.tracing.recorded import store_of
 from caesura.scheduler.records import (
@@ -380,13 +380,18 @@ def show_list(store: Path, wanted: str | None, as_json: bool) -> None:
         told = [{**each.public(), "kinds": counts.get(int(each.id), {})} for each in known]
         print(json.dumps(told, indent=2))
         return
-    table = _table("id", "recording", "started", "seconds", "sessions", "pauses", "entries", "")
+    named = any(SERVER in each.about for each in known)
+    table = _table(
+        *("id", "recording", *(("server",) if named else ()), "started"),
+        *("seconds", "sessions", "pauses", "entries", ""),
+    )
     for each in known:
         kinds = counts.get(int(each.id), {})
         ended = time.time() if each.live else each.ended or each.started
         table.add_row(
             str(each.id),
             escape(shorten(each.title, 60)),
+            *([escape(shorten(str(each.about.get(SERVER, "")), 40))] if named else []),
             _date(each.started),
             f"{ended - each.started:.0f}",
             str(each.sessions),

@@ -22,6 +22,8 @@ Times are Unix seconds, and seconds since the start in a simulation.
 
 ARTIFACTS = "artifacts_directory"
 """The fact about a recording that says where its tools' files lie; it stays on this machine."""
+SERVER = "server"
+"""The fact about a recording that says by its name which of several servers made it."""
 SOURCES = ("serve", "simulate", "what-if", "records", "sdk", "plan")
 
 

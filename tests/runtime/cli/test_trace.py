@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from caesura.runtime.cli.options import Traces
-from caesura.runtime.cli.serve import traces_line
+from caesura.runtime.cli.serve import described, traces_line
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording import catalog
 from caesura.runtime.recording.entries import Entry, row_of
@@ -120,6 +120,24 @@ def test_recordings_are_listed(file: Path) -> None:
     assert line[5:] == ["11", str(sessions), "1", str(len(ENTRIES))]
     (told,) = json.loads(trace("ls", "--json", "--store", file).stdout)
     assert (told["title"], told["kinds"]["span"]) == ("caesura serve", 5)
+
+
+def test_recordings_of_several_servers_tell_which_made_them(file: Path) -> None:
+    store = Store(file)
+    for server in ("a", None):
+        title, source, about = described("m", server, {"splice": True})
+        store.append(store.begin(title, source, about), [row_of(ENTRIES[0])])
+    store.close()
+    assert [each.about for each in catalog.recordings(file)] == [
+        {"splice": True},
+        {"splice": True, "server": "a"},
+        {},
+    ]
+    head, *lines = trace("ls", "--store", file).stdout.splitlines()
+    assert head.split()[:3] == ["id", "recording", "server"]
+    column = head.index("server")
+    assert [line[column : column + 6].strip() for line in lines] == ["", "a", ""]
+    assert "caesura serve, m on a" in lines[1]
 
 
 def test_the_engines_death_is_listed_and_the_session_goes_on_through_it(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from caesura.runtime.errors import UsageError
-from caesura.runtime.recording.entries import Entry
+from caesura.runtime.recording.entries import Entry, row_of
 from caesura.runtime.recording.query import query, schema
+from caesura.runtime.recording.storage import Store
 from tests.runtime.cli.traces import stored, trace
 
 ROOT = Path(__file__).parents[3]
@@ -145,3 +146,26 @@ def test_the_command_prints_a_table_or_json(file: Path, tmp_path: Path) -> None:
 def test_there_are_three_documented_examples() -> None:
     assert len(EXAMPLES) == 3
     assert all(shlex.split(f'"{text}"') == [text] for text in EXAMPLES)
+
+
+def test_the_documented_query_of_several_servers_tells_them_apart(tmp_path: Path) -> None:
+    (example,) = re.findall(
+        r'^caesura trace query "(.*)"$',
+        (ROOT / "docs/guides/many-servers.md").read_text(),
+        re.MULTILINE,
+    )
+    file = tmp_path / "traces.sqlite"
+    store = Store(file)
+    for server, statuses in (("a", (503, 200)), ("b", (500, 503, 503))):
+        made = store.begin("t", "serve", {"server": server})
+        store.append(
+            made,
+            [
+                row_of({"kind": "http", "at": 1.0, "status": status, "count": 2})
+                for status in statuses
+            ],
+        )
+    store.close()
+    found = query(file, example)
+    assert found.columns == ("server", "failed")
+    assert found.rows == [("a", 2), ("b", 6)]
