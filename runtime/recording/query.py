@@ -44,10 +44,13 @@ _SPANS = {
     "model": _attribute(names.REQUEST_MODEL),
     "tool": _attribute(names.TOOL_NAME),
     "error": _attribute(names.ERROR_TYPE),
+    "tenant": _attribute(names.TENANT),
     "session": _attribute(names.SESSION_ID),
+    "parent_session": _attribute(names.SESSION_PARENT),
     "user": _attribute(names.USER_ID),
     "response": _attribute(names.RESPONSE_ID),
     "request": _attribute(names.REQUEST_ID),
+    "request_id": _attribute(names.X_REQUEST_ID),
     "input_tokens": _attribute(names.INPUT_TOKENS),
     "cached_tokens": _attribute(names.CACHED_TOKENS),
     "output_tokens": _attribute(names.OUTPUT_TOKENS),
@@ -59,7 +62,9 @@ _PAUSES = {
     **_fields("predicted_seconds", "cost", "regret"),
 }
 _SESSIONS = _fields("request", "session", "at", "arrival", "calls", "decoded_tokens", "outcome")
-_HTTP = _fields("at", "route", "status", "seconds", "code", "answer", "count")
+_HTTP = _fields(
+    "at", "route", "status", "seconds", "code", "answer", "count", "tenant", "request_id"
+)
 # A span is written when it begins and when it ends: the last entry counts. SQLite takes the other
 # columns from the row of the maximum.
 _VIEWS = {

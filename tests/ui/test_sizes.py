@@ -14,6 +14,7 @@ VIEWS = (
     "memory",
     "session",
     "tools",
+    "who",
     "errors",
     "predictions",
     "compare?with=2",

@@ -28,6 +28,7 @@ VIEWS = (
     "memory",
     "session",
     "tools",
+    "who",
     "errors",
     "compare",
 )

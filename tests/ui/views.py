@@ -9,6 +9,7 @@ VIEWS = (
     "memory",
     "session",
     "tools",
+    "who",
     "errors",
     "predictions",
     "compare?with=2",

@@ -1,6 +1,6 @@
 // What failed is put together by what it has in common, and leads to the requests in which it was.
 import { describe, expect, test } from "vitest";
-import { failingIn, patternOf, spread } from "../src/model/failing";
+import { failingIn, patternOf, refusedAs, spread } from "../src/model/failing";
 import type { Entry, SpanEntry } from "../src/model/records";
 import { loopsOf, resultTokensOf } from "../src/model/loops";
 import { listed } from "../src/views/errors/view";
@@ -21,7 +21,7 @@ const ENTRIES: Entry[] = [
   failed("t2", 12, "HTTP 503 from upstream search-4 after 20 s"),
   failed("t3", 22, "no such index: \"cats\""),
   { kind: "http", at: 5, route: "/v1/chat/completions", status: 404, code: "model_not_found", count: 3 },
-  { kind: "http", at: 9, route: "/v1/chat/completions", status: 404, code: "session_not_found", tenant: "bob" },
+  { kind: "http", at: 9, route: "/v1/chat/completions", status: 404, code: "session_not_found", tenant: "bob", request_id: "mine-77" },
   { kind: "http", at: 9, route: "/v1/chat/completions", status: 200 },
   { kind: "restart", at: 25, why: "signal 9 (pid 4711)", attempts: 1, seconds: 3, state: "restarted" },
 ];
@@ -45,6 +45,12 @@ describe("failures", () => {
     expect(spread(rows[1].all, 0, 40, 4)).toEqual([1, 1, 0, 0]);
   });
 
+  test("that were refused before a run are found by their ids", () => {
+    expect(refusedAs(trace, "MINE-7")?.code).toBe("session_not_found");
+    expect(refusedAs(trace, "min")).toBe(undefined);
+    expect(refusedAs(trace, "q-1x")).toBe(undefined);
+  });
+
   test("lead to the requests in which they were", () => {
     const passes = passingMore(trace, { ...NO_MORE, failure: rows[1].id }, 40);
     expect(trace.lanes.filter(passes).map((lane) => lane.id)).toEqual(["q-1"]);
@@ -55,6 +61,7 @@ describe("failures", () => {
   test("are searched by all that they have in common, and sorted by any column", () => {
     expect(listed(rows, "search 503", "times", true)).toEqual([]);
     expect(listed(rows, "ann UPSTREAM", "times", true).length).toBe(1);
+    expect(listed(rows, "mine-77", "times", true).map((row) => row.code)).toEqual(["session_not_found"]);
     expect(listed(rows, "", "last", true)[0].kind).toBe("engine died");
     expect(listed(rows, "", "first", false)[0].first).toBe(3);
   });

@@ -53,6 +53,20 @@ def pause(tool: str, cost: float | None, recomputed: int) -> Entry:
     }
 
 
+ASKED = {
+    "kind": "span",
+    "trace": "asked",
+    "name": "invoke_agent",
+    "start": 10.0,
+    "end": 12.0,
+    "attributes": {
+        "gen_ai.operation.name": "invoke_agent",
+        "caesura.tenant": "ann",
+        "session.id": "helper",
+        "caesura.session.parent": "main",
+        "caesura.x_request_id": "mine-7",
+    },
+}
 ENTRIES = [
     span("1", "execute_tool search", None, tool__name="search"),
     span("1", "execute_tool search", 13.5, tool__name="search", error="timeout"),
@@ -66,6 +80,8 @@ ENTRIES = [
     pause("search", 4.0, 20),
     pause("price", 7.5, 0),
     pause("price", None, 0),
+    ASKED | {"span": "8", "parent": None},
+    chat("9", "big", 200, 150) | {"trace": "asked", "parent": "8"},
 ]
 
 
@@ -75,13 +91,21 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_the_documented_examples_find_what_they_say(file: Path) -> None:
-    costs, failures, cached = (query(file, text) for text in EXAMPLES)
+    costs, failures, cached, asked = (query(file, text) for text in EXAMPLES)
     assert costs.columns == ("tool", "pauses", "cost", "recomputed")
     assert costs.rows == [("price", 2, 7.5, 0), ("search", 2, 6.5, 120)]
     assert failures.columns == ("tool", "error", "times")
     assert failures.rows == [("search", "timeout", 2), ("price", "failed", 1)]
     assert cached.columns == ("model", "input", "cached_percent")
-    assert cached.rows == [("big", 400, 75.0), ("small", 50, 0.0)]
+    assert cached.rows == [("big", 600, 75.0), ("small", 50, 0.0)]
+    assert asked.columns == ("tenant", "user", "input", "cached", "output")
+    assert asked.rows == [("ann", None, 200, 150, None)]
+
+
+def test_who_asked_is_in_columns(file: Path) -> None:
+    columns = "tenant, session, parent_session, request_id"
+    found = query(file, f"SELECT {columns} FROM spans WHERE tenant IS NOT NULL")
+    assert found.rows == [("ann", "helper", "main", "mine-7")]
 
 
 def test_a_span_counts_once_as_it_ended(file: Path) -> None:
@@ -135,7 +159,7 @@ def test_the_command_prints_a_table_or_json(file: Path, tmp_path: Path) -> None:
     assert told[0].split() == ["tool", "pauses", "cost", "recomputed"]
     assert told[1].split() == ["price", "2", "7.5", "0"]
     found = json.loads(trace("query", EXAMPLES[2], "--store", file, "--json").stdout)
-    assert found[0] == {"model": "big", "input": 400, "cached_percent": 75.0}
+    assert found[0] == {"model": "big", "input": 600, "cached_percent": 75.0}
     listed = trace("query", "--store", file).stdout
     assert all(name in listed for name in schema(file))
     assert "cached_tokens" in listed and "recomputed_tokens" in listed
@@ -143,8 +167,8 @@ def test_the_command_prints_a_table_or_json(file: Path, tmp_path: Path) -> None:
     trace("query", "SELECT 1", "--store", tmp_path / "none.sqlite", code=1)
 
 
-def test_there_are_three_documented_examples() -> None:
-    assert len(EXAMPLES) == 3
+def test_there_are_four_documented_examples() -> None:
+    assert len(EXAMPLES) == 4
     assert all(shlex.split(f'"{text}"') == [text] for text in EXAMPLES)
 
 

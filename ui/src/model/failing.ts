@@ -20,6 +20,8 @@ export interface Failed {
   run: Run | null;
   /** The message as it is. */
   message: string;
+  /** The ids by which a client knows it: of its answer and of its request. */
+  ids: string[];
 }
 
 /** Failures that have all of that in common. */
@@ -84,7 +86,7 @@ export function failingIn(trace: Trace, t0: number, t1: number): Failing[] {
   // The answer to a run that failed is told by the run.
   for (const entry of trace.http) if (entry.status >= 400 && !(entry.answer && answers.has(entry.answer))) add(refused(entry));
   for (const { at, why, state } of trace.restarts.all) {
-    add({ kind: "engine died", code: state === "restarted" ? "" : state, pattern: patternOf(why), where: "", tenant: "", at, times: 1, run: null, message: why });
+    add({ kind: "engine died", code: state === "restarted" ? "" : state, pattern: patternOf(why), where: "", tenant: "", at, times: 1, run: null, message: why, ids: [] });
   }
   return [...groups.values()].sort((a, b) => b.times - a.times || b.last - a.last);
 }
@@ -104,8 +106,9 @@ export function failedIn(run: Run): Failed[] {
 function told(run: Run, { kind, span }: Failure, tenant: string): Failed {
   const message = messageOf(span);
   const code = textOf(span, "caesura.limit");
+  const ids = ["gen_ai.response.id", "caesura.x_request_id"].map((name) => textOf(run.span, name)).filter(Boolean);
   return {
-    kind, code, message, tenant, run, times: 1, pattern: patternOf(message), where: textOf(span, "gen_ai.tool.name"), at: span.end ?? span.start,
+    kind, code, message, tenant, run, ids, times: 1, pattern: patternOf(message), where: textOf(span, "gen_ai.tool.name"), at: span.end ?? span.start,
   };
 }
 
@@ -114,9 +117,17 @@ function messageOf(span: SpanEntry): string {
   return span.message || textOf(span, "gen_ai.tool.call.result").split("\n", 1)[0].replace(/^error: /, "");
 }
 
-function refused({ status, code = "", route, at, count = 1, tenant = "" }: HttpEntry): Failed {
+function refused({ status, code = "", route, at, count = 1, tenant = "", answer, request_id }: HttpEntry): Failed {
   const kind = `${status} ${STATUSES[status] ?? ""}`.trim();
-  return { kind, code, pattern: "", where: route, tenant, at, times: count, run: null, message: "" };
+  return { kind, code, pattern: "", where: route, tenant, at, times: count, run: null, message: "", ids: [answer, request_id].flatMap((id) => id || []) };
+}
+
+/** The refused request whose id or whose answer's id begins so: no run was made for it. */
+export function refusedAs(trace: Trace, id: string): HttpEntry | undefined {
+  const word = id.trim().toLowerCase();
+  if (word.length < 4) return undefined;
+  return trace.http.find(({ status, answer, request_id }) =>
+    status >= 400 && [answer, request_id].some((one) => one?.toLowerCase().startsWith(word)));
 }
 
 /** How many failures there were in each of `bins` equal stretches of [t0, t1]. */

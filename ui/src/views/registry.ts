@@ -16,6 +16,7 @@ import { SessionView } from "./session/view";
 import { TIMELINE_KEYS } from "./timeline/keys";
 import { TimelineView } from "./timeline/view";
 import { ToolsView } from "./tools/view";
+import { WhoView } from "./who/view";
 
 export interface View {
   title: string;
@@ -33,6 +34,7 @@ export const VIEWS: Record<string, View> = {
   memory: { title: "Memory", component: MemoryView, keys: MEMORY_KEYS },
   session: { title: "Sessions", component: SessionView },
   tools: { title: "Tools", component: ToolsView },
+  who: { title: "Who", component: WhoView },
   errors: { title: "Errors", component: ErrorsView },
   predictions: { title: "Predictions", component: PredictionsView },
   compare: { title: "Compare", component: CompareView },

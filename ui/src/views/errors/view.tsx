@@ -8,6 +8,7 @@ import { count, counted, day, moment } from "../../format";
 import { type Failing, failingIn, spread } from "../../model/failing";
 import { useMeasured } from "../overview/paced";
 import { visible } from "../session/content";
+import { idBegins } from "../timeline/rows/facts";
 import { around } from "../timeline/zoom";
 import "./errors.css";
 
@@ -32,12 +33,12 @@ function ordering(): { by: Column; down: boolean } {
   return by ? { by, down: minus === "-" } : { by: "times", down: true };
 }
 
-/** The rows in which all words stand, in order. */
+/** The rows in which all words stand, or ids of whose requests begin so, in order. */
 export function listed(rows: readonly Failing[], words: string, by: Column, down: boolean): Failing[] {
   const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
   const sign = down ? -1 : 1;
   return rows
-    .filter((row) => wanted.every((word) => row.id.toLowerCase().includes(word)))
+    .filter((row) => wanted.every((word) => row.id.toLowerCase().includes(word) || row.all.some((one) => one.ids.some((id) => idBegins(id, word)))))
     .sort((a, b) => sign * (a[by] < b[by] ? -1 : a[by] > b[by] ? 1 : 0) || b.times - a.times);
 }
 
@@ -72,7 +73,7 @@ function Errors({ loaded, rows, t0, t1, marked }: Props) {
           {marked ? " in the marked stretch" : ""}, {day(t0)} to {moment(t1, 0)}
         </span>
         <span class="grow" />
-        <input type="search" placeholder="Search kind, message, tool, key" aria-label="Search errors" value={search.value}
+        <input type="search" placeholder="Search kind, message, tool, key, request id" aria-label="Search errors" value={search.value}
           onInput={(event) => (search.value = event.currentTarget.value)} />
       </div>
       {rows.length === 0

@@ -8,8 +8,10 @@ import { blockSeconds, brief, count, counted, duration, moment, short } from "..
 import { REGRET } from "./chip";
 import { visible } from "./content";
 import type { Loop } from "../../model/loops";
+import type { Trace } from "../../model/trace";
 import { PARTS, type Part } from "../../model/who";
 import { type Item, type SortKey, listed } from "./items";
+import { Refused } from "./refused";
 
 /** Columns of who asked, each only where anybody is named. */
 const WHO: readonly { key: Part; name: string; meaning: string }[] = [
@@ -84,7 +86,7 @@ const valuesOf = (items: Item[], part: Part): string[] => [...new Set(items.map(
 /** Rows that are shown before more are asked for. */
 const PAGE = 200;
 
-export function SessionList({ items, picked }: { items: Item[]; picked: Item | undefined }) {
+export function SessionList({ items, picked, trace }: { items: Item[]; picked: Item | undefined; trace: Trace }) {
   const words = search.value;
   const sort = sortOf(order.value);
   const [most, setMost] = useState(PAGE);
@@ -133,6 +135,7 @@ export function SessionList({ items, picked }: { items: Item[]; picked: Item | u
           </tbody>
         </table>
         {rows.length > most && <button onClick={() => setMost(most + PAGE)}>Show {count(Math.min(PAGE, rows.length - most))} more</button>}
+        {!rows.length && <Refused trace={trace} id={words} />}
         {!rows.length && <p class="muted small">No session has these words in an id, a name or a tool.</p>}
       </div>
     </nav>

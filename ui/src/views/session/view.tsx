@@ -12,6 +12,7 @@ import { WaitsOfRuns } from "../../people/view";
 import { visible } from "./content";
 import { type Item, find, itemsOf } from "./items";
 import { SessionList, loopSaid } from "./list";
+import { Refused } from "./refused";
 import { RequestView } from "./requests";
 import { RunView } from "./run";
 import "./session.css";
@@ -26,10 +27,10 @@ export function SessionView() {
   const picked = id ? find(items, id) : undefined;
   return (
     <div class={picked ? "session chosen" : "session"} data-testid="session">
-      <SessionList items={items} picked={picked} />
+      <SessionList items={items} picked={picked} trace={loaded.trace} />
       {picked && <Detail item={picked} trace={loaded.trace} recording={loaded.recording} version={made} now={now} />}
       {id !== "" && !picked && (
-        <div class="view"><p class="note" role="status">This recording has no session, run or request called {visible(id)}. Choose one from the list.</p></div>
+        <div class="view"><Refused trace={loaded.trace} id={id} /><p class="note" role="status">This recording has no session, run or request called {visible(id)}. Choose one from the list.</p></div>
       )}
     </div>
   );

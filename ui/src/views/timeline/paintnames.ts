@@ -2,7 +2,8 @@
 import type { Lane } from "../../model/lane";
 import { fontOf } from "./font";
 import { AXIS, type Frame, GUTTER, rowTop, visible } from "./frame";
-import { labelOf } from "./rows/facts";
+import { visible as said } from "../session/content";
+import { factsOf, labelOf } from "./rows/facts";
 import { type LaneRow, within } from "./rows/layout";
 
 /** Draw the names of the visible rows. */
@@ -30,10 +31,28 @@ export function paintNames(frame: Frame): void {
     context.font = fontOf(size, selected ? "600" : "");
     context.fillStyle = row.place ? colours.ink3 : colours.ink;
     const left = row.of > 1 ? 20 : 12;
-    context.fillText(fitting(context, nameOf(frame, row), GUTTER - left - 8), left, top + rowHeight / 2 + 0.5);
+    const name = fitting(context, nameOf(frame, row), GUTTER - left - 8);
+    context.fillText(name, left, top + rowHeight / 2 + 0.5);
+    const used = left + context.measureText(name).width;
+    if (row.lanes.length === 1 && !row.place) asker(frame, row.lanes[0], used, top);
   }
   context.fillStyle = colours.strong;
   context.fillRect(GUTTER - 1, 0, 1, height);
+}
+
+/** The least that is left for who asked, in pixels. */
+const LEAST = 44;
+
+/** Who asked for a request, to the right of its name where there is room. */
+function asker(frame: Frame, lane: Lane, used: number, top: number): void {
+  const { context, colours, rowHeight } = frame;
+  const room = GUTTER - 8 - used - 10;
+  const { tenant, user } = factsOf(frame.trace, lane).who;
+  if (room < LEAST || !(tenant || user)) return;
+  context.fillStyle = colours.ink3;
+  context.textAlign = "right";
+  context.fillText(fitting(context, said(user || tenant), room), GUTTER - 8, top + rowHeight / 2 + 0.5);
+  context.textAlign = "left";
 }
 
 /** What a row is called: its request, where a packed one has several, the chosen one or how many there are. */

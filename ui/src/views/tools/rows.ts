@@ -6,6 +6,7 @@ import type { SpanEntry } from "../../model/records";
 import type { Trace } from "../../model/trace";
 import { resultTokensOf } from "../../model/loops";
 import { ownSeconds } from "../../causes/split";
+import { usedBy } from "../who/usage";
 
 /** A tool's figures; times in seconds, costs in block-seconds. NaN where there is nothing to say. */
 export interface ToolRow {
@@ -37,21 +38,26 @@ export interface ToolRow {
   loaded: number;
   /** Seconds of all its pauses together. */
   paused: number;
+  /** Seconds of the engine's steps from its pauses until the requests decoded again: its results, and what was recomputed. */
+  engine: number;
+  /** Seconds that requests queued behind its results. */
+  queued: number;
 }
 
-export type ToolKey = "tool" | "count" | "calls" | "failures" | "own50" | "p50" | "p90" | "p99" | "bias" | "within" | "cost" | "totalCost" | "regret" | "resultTokens" | "recomputed" | "loaded" | "paused";
+export type ToolKey = "tool" | "count" | "calls" | "failures" | "own50" | "p50" | "p90" | "p99" | "bias" | "within" | "cost" | "totalCost" | "regret" | "resultTokens" | "recomputed" | "loaded" | "paused" | "engine" | "queued";
 
 /** Return a row for each tool that paused a request or was called, by its name. */
 export function rowsOf(trace: Trace): ToolRow[] {
   const pauses = grouped(trace.pauses, (pause) => pause.tool ?? "");
   const calls = grouped(trace.runs.flatMap((run) => run.calls), toolOf);
   const names = [...new Set([...pauses.keys(), ...calls.keys()])].sort();
-  return names.map((tool) => row(trace, tool, pauses.get(tool) ?? [], calls.get(tool) ?? []));
+  const engine = engineOf(trace);
+  return names.map((tool) => row(trace, tool, pauses.get(tool) ?? [], calls.get(tool) ?? [], engine.get(tool) ?? NaN));
 }
 
 /** Return one row for several tools together. */
 export function together(trace: Trace, rows: readonly ToolRow[]): ToolRow {
-  return row(trace, "", rows.flatMap((one) => one.pauses), rows.flatMap((one) => one.calls));
+  return row(trace, "", rows.flatMap((one) => one.pauses), rows.flatMap((one) => one.calls), total(rows.map((one) => (Number.isNaN(one.engine) ? null : one.engine))));
 }
 
 /** Return what a row is sorted by. */
@@ -112,12 +118,19 @@ export function compared(pauses: readonly Pause[]): Pause[] {
   return pauses.filter((pause) => (pause.predictedSeconds ?? 0) > 0 && (returned(pause) ?? 0) > 0);
 }
 
-function row(trace: Trace, tool: string, pauses: Pause[], calls: SpanEntry[]): ToolRow {
+/** The tools' shares of the engine's steps. Pauses without a name are not told from what is no tool's. */
+function engineOf(trace: Trace): Map<string, number> {
+  if (trace.empty || !trace.steps.length) return new Map();
+  const { rows } = usedBy("tool", { trace, from: trace.from, until: trace.to + 1, now: trace.to, blockTokens: 0 });
+  return new Map(rows.filter((one) => one.name !== "").map((one) => [one.name, one.own.seconds]));
+}
+
+function row(trace: Trace, tool: string, pauses: Pause[], calls: SpanEntry[], engine: number): ToolRow {
   const seconds = sorted(pauses.map((pause) => returned(pause) ?? NaN));
   const pairs = compared(pauses);
   const own = sorted(calls.map((call) => ownSeconds(call) ?? NaN));
   return {
-    tool, pauses, calls, seconds, own,
+    tool, pauses, calls, seconds, own, engine,
     own50: quantile(own, 0.5),
     person: pauses.some((pause) => pause.person),
     failures: calls.filter((call) => call.status === "error").length,
@@ -134,6 +147,7 @@ function row(trace: Trace, tool: string, pauses: Pause[], calls: SpanEntry[]): T
     recomputed: total(pauses.map((pause) => pause.end?.recomputed_tokens)),
     loaded: total(pauses.map((pause) => pause.end?.loaded_tokens)),
     paused: total(pauses.map((pause) => pause.seconds)),
+    queued: total(pauses.map((pause) => pause.end?.queue_seconds)),
   };
 }
 

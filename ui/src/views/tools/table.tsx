@@ -36,6 +36,8 @@ const COLUMNS: readonly Column[] = [
     text: (row) => blockSeconds(row.regret) },
   { key: "resultTokens", name: "result tokens", meaning: "Tokens that its results brought into contexts", text: (row) => short(row.resultTokens) },
   { key: "recomputed", name: "recomputed", meaning: "Tokens of context that were computed again behind its pauses", text: (row) => short(row.recomputed) },
+  { key: "engine", name: "engine", meaning: "Its part of the engine's steps, from its pauses until the requests decoded again: its results, and context that was computed again", text: (row) => duration(row.engine) },
+  { key: "queued", name: "queued", meaning: "How long requests waited behind its results until they ran again", text: (row) => duration(row.queued) },
   { key: "paused", name: "paused", meaning: "How long its pauses lasted, all together", text: (row) => duration(row.paused) },
 ];
 
