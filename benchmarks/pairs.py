@@ -1,5 +1,6 @@
 """Ratios of paired measurements, and their spread."""
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,3 +34,16 @@ def ratio(of: Sequence[float], to: Sequence[float]) -> Ratio:
         return Ratio(statistics.median(ratios), ratios[0], ratios[-1], few)
     low, _, high = statistics.quantiles(ratios, n=4)
     return Ratio(statistics.median(ratios), low, high)
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the least interval of order statistics that holds the median in 95 % of samples.
+
+    It asks nothing of the distribution (the sign test's interval, binomial quantiles by their
+    normal approximation). Raises `ValueError` for fewer than six values, which can't hold it.
+    """
+    if len(values) < 6:
+        raise ValueError(f"six values or more are needed for an interval, not {len(values)}")
+    ordered, count = sorted(values), len(values)
+    below = max(0, math.floor((count - 1.96 * math.sqrt(count)) / 2))
+    return ordered[below], ordered[count - 1 - below]

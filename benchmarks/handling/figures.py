@@ -90,6 +90,15 @@ def needed_tokens(sessions: Sequence[dict[str, Any]]) -> int:
     )
 
 
+def first_turns(run: Mapping[str, Any]) -> dict[str, float]:
+    """Return the TTFT in seconds of the first turn of each counted session that got a token."""
+    return {
+        session["key"]: session["segments"][0]["first"] - session["segments"][0]["sent"]
+        for session in counted_sessions(run)
+        if session["segments"] and session["segments"][0]["first"]
+    }
+
+
 def handlings(run: dict[str, Any]) -> Counter[str]:
     """Count what happened to paused KV caches, as the resumes report it."""
     return Counter(

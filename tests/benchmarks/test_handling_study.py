@@ -11,6 +11,7 @@ from benchmarks.handling.study.knee import FIRST_LOAD, GROWTH, Knee, carries, id
 from benchmarks.handling.study.series import Budget, idle_plan, plans
 from benchmarks.handling.study.tables import tables
 from benchmarks.kept import KeptRuns
+from benchmarks.pairs import median_interval
 
 BOUND = 0.3
 
@@ -31,6 +32,7 @@ def segment(index: int, said: int) -> dict[str, Any]:
 def run(system: str, load: float, per_token: float, ended: bool = True, index: int = 0) -> dict:
     """A run of one session that decodes 10 tokens, at so many seconds each."""
     session = {
+        "key": f"{index}-0",
         "arrived": 1.0,
         "tool_seconds": 2.0,
         "ended": 3.0 + 10 * per_token if ended else 0.0,
@@ -170,6 +172,40 @@ def test_a_summary_has_stock_and_the_default_side_by_side() -> None:
     (row,) = summary.rows
     assert summary.key == "summary" and row[0] == "0.2"
     assert row[1] == row[2] == "1.5" and row[-1] == "1.000, 1.000"
+
+
+def test_first_turns_are_compared_with_the_same_turns_of_stock() -> None:
+    def of(name: str, seconds: list[float], index: int) -> dict[str, Any]:
+        made = run(name, 0.1, 0.1, index=index)
+        made["sessions"] = [
+            {
+                **made["sessions"][0],
+                "key": f"{index}-{at}",
+                "segments": [
+                    {**segment(0, 10), "first": 1.0 + each if each else 0.0},
+                    segment(1, 4),
+                ],
+            }
+            for at, each in enumerate(seconds)
+        ]
+        return made
+
+    stock, ours = [1.0] * 8 + [0.0], [0.9] * 3 + [1.1] * 4 + [2.0] + [1.0]
+    runs = [of("stock", stock, 0), of("caesura", ours, 0)]
+    assert "first-turns" not in {table.key for table in tables(runs, 40.0, 4.5)}
+    runs += [of("stock", [2.0] * 8, 1), of("caesura", [1.8] * 7 + [2.2], 1)]
+    found = {table.key: table.rows for table in tables(runs, 40.0, 4.5)}
+    # A turn that never began in one of the two counts in neither.
+    assert found["first-turns"] == (
+        ("0.1", "caesura", "16", "0.900", "0.900 .. 1.100", "0.900 .. 1.100"),
+    )
+
+
+def test_the_interval_of_a_median_needs_six_values() -> None:
+    assert median_interval([6.0, 2.0, 3.0, 4.0, 5.0, 1.0]) == (1.0, 6.0)
+    assert median_interval([float(each) for each in range(100)]) == (40.0, 59.0)
+    with pytest.raises(ValueError, match="not 5"):
+        median_interval([1.0] * 5)
 
 
 def test_without_stock_and_an_idle_engine_there_are_seconds_alone() -> None:

@@ -5,13 +5,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from benchmarks.evidence.tables import Table
-from benchmarks.handling import STOCK
+from benchmarks.handling import STOCK, SYSTEMS
+from benchmarks.handling.figures import first_turns
 from benchmarks.handling.study.knee import FACTOR
 from benchmarks.handling.study.report import Figures, figures_of, knees, systems_at
-from benchmarks.pairs import ratio
+from benchmarks.pairs import median_interval, ratio
 
 DEFAULT = "caesura"
 """The system with all of Caesura's defaults."""
+
+FEWEST_TURNS = 12
+"""Fewer first turns say nothing about their median."""
 
 COLUMNS = {
     "latency_mean": "latency mean",
@@ -45,6 +49,11 @@ def tables(runs: Sequence[dict[str, Any]], window: float, rate: float) -> list[T
         if ratios:
             title = f"{title}, pair by pair: median [all of three pairs, or the middle half]"
             made.append(Table.of(("load", "system", *COLUMNS.values()), ratios, title, key))
+    turns = list(_first_turns(runs))
+    if turns:
+        columns = ("load", "system", "first turns", "median ratio", "95% interval", "middle half")
+        title = f"TTFT of first turns, each to the same turn's with {STOCK}"
+        made.append(Table.of(columns, turns, title, "first-turns"))
     p99, of_system = knees(runs)
     if of_system:
         title = f"Up to which load the p99 per token is at most {FACTOR:g} times an idle engine's"
@@ -78,6 +87,38 @@ def _summary(found: Figures) -> Iterator[tuple[str, ...]]:
             *(f"{share:.0%}" for share in recomputed),
             str(compared),
         )
+
+
+def _first_turns(runs: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each load and system: one round's mean hangs on its slowest prompts."""
+    of_stock = {(run["load"], run["round"]): first_turns(run) for run in runs if _is(run, STOCK)}
+    for load in sorted({load for load, _ in of_stock}):
+        for system in SYSTEMS:
+            pairs = [
+                (seconds, of_stock[load, run["round"]][key])
+                for run in runs
+                if system != STOCK and _is(run, system) and run["load"] == load
+                if (load, run["round"]) in of_stock
+                for key, seconds in first_turns(run).items()
+                if key in of_stock[load, run["round"]]
+            ]
+            if len(pairs) < FEWEST_TURNS:
+                continue
+            ratios = [one / other for one, other in pairs]
+            low, high = median_interval(ratios)
+            found = ratio(*zip(*pairs, strict=True))
+            yield (
+                f"{load:g}",
+                system,
+                f"{len(pairs)}",
+                f"{found.median:.3f}",
+                f"{low:.3f} .. {high:.3f}",
+                f"{found.low:.3f} .. {found.high:.3f}",
+            )
+
+
+def _is(run: dict[str, Any], system: str) -> bool:
+    return bool(run["system"] == system)
 
 
 def _load(load: float | None) -> str:
