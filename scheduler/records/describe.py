@@ -169,7 +169,7 @@ def _table(kind: Any) -> str:
     for name, hint, needed in _row_fields(kind):
         about = _about(hint)
         shown = f"`{name}`" if needed else f"`{name}`?"
-        lines.append(f"| {shown} | {about.unit} | {about.says} | {about.read_by} |")
+        lines.append(f"| {shown} | {about.unit} | {about.says} | {about.read_by or '–'} |")
     return "\n".join(lines) + "\n"
 
 

@@ -101,10 +101,12 @@ class FeatureRecord:
 
     context_tokens: Annotated[int, About("its context", "tokens")] = 0
     seconds: Annotated[float, About("time since its arrival", "s")] = 0.0
-    segment_tokens: Annotated[int, About("decoded in its last segment", "tokens")] = 0
-    segment_mean: Annotated[float, About("decoded in a segment, on average", "tokens")] = 0.0
-    result_tokens: Annotated[int, About("its last result", "tokens")] = 0
-    result_mean: Annotated[float, About("a result, on average", "tokens")] = 0.0
+    segment_tokens: Annotated[int, About("decoded in its last segment", "tokens", read_by="")] = 0
+    segment_mean: Annotated[
+        float, About("decoded in a segment, on average", "tokens", read_by="")
+    ] = 0.0
+    result_tokens: Annotated[int, About("its last result", "tokens", read_by="")] = 0
+    result_mean: Annotated[float, About("a result, on average", "tokens", read_by="")] = 0.0
     errors: Annotated[int, About("results that were errors", "results")] = 0
     last_error: Annotated[
         bool, About("whether the last result was an error", read_by="page, replay")
@@ -114,10 +116,10 @@ class FeatureRecord:
         field(default_factory=list)
     )
     heads: Annotated[
-        list[int], About("hashed first words of all calls so far", read_by="page, replay")
+        list[int], About("hashed first words of all calls so far", read_by="replay")
     ] = field(default_factory=list)
     head_calls: Annotated[
-        list[int], About("calls that had each of these first words", read_by="page, replay")
+        list[int], About("calls that had each of these first words", read_by="replay")
     ] = field(default_factory=list)
 
 

@@ -25,7 +25,9 @@ class PlacementRecord:
     model: Model = ""
     replicas: Annotated[int, About("replicas of the model", "replicas")] = 1
     tensor_parallel: Annotated[int, About("devices of each replica", "devices")] = 1
-    kv_bytes: Annotated[int, About("KV cache on each device; 0: what is left", "bytes")] = 0
+    kv_bytes: Annotated[
+        int, About("KV cache on each device; 0: what is left", "bytes", read_by="")
+    ] = 0
     shares: Annotated[str, About("the devices that it shares with other models, by name")] = ""
 
 

@@ -60,7 +60,10 @@ class ForecastRecord(Record):
     session: SessionId = ""
     calls: Annotated[int, About("calls so far", "calls", read_by="page, runs, metrics, replay")] = 0
     compared_with: Annotated[
-        str, About("the sessions of the same kind: by the last tool, or by the offered tools")
+        str,
+        About(
+            "the sessions of the same kind: by the last tool, or by the offered tools", read_by=""
+        ),
     ] = ""
     features: Annotated[FeatureRecord, About("what the predictors knew of the session")] = (
         NO_FEATURES
@@ -189,7 +192,7 @@ class PauseRecord(Record):
             "time of the pause and of its queue in which other requests lacked blocks, or would "
             "have without those that paused requests gave up",
             "s",
-            read_by="page, runs, export",
+            read_by="page, runs",
         ),
     ] = None
     wanted_requests: Annotated[
@@ -198,7 +201,7 @@ class PauseRecord(Record):
     ] = None
     wanted_by: Annotated[
         tuple[WantedRow, ...],
-        About("up to 5 of these, longest first", read_by="page, runs, export"),
+        About("up to 5 of these, longest first", read_by="page, runs"),
     ] = ()
 
 
@@ -456,7 +459,7 @@ class HttpRecord(Record):
     ] = 1
     tenant: Annotated[str, About("the name of its API key, if there are keys")] = ""
     request_id: Annotated[
-        str, About("the `X-Request-Id` of its answer; of several, the first one's")
+        str, About("the `X-Request-Id` of its answer; of several, the first one's", read_by="")
     ] = ""
 
 
