@@ -1,5 +1,7 @@
 """All views of the page, and what lies outside of the window in one."""
 
+import re
+
 from tests.kit.browser import Shown
 
 VIEWS = (
@@ -24,6 +26,6 @@ OUTSIDE = """
 
 async def drawn(shown: Shown, view: str) -> None:
     await shown.view(f"#/{view}")
-    name = view.partition("?")[0]
+    name = re.split("[?/]", view)[0]
     await shown.page.wait_for_selector(f"nav a[aria-current=page][href*='#/{name}']")
     await shown.page.wait_for_selector("main > *")

@@ -52,6 +52,7 @@ function Detail({ item, trace, recording, version: made, now }: Shown) {
         <span class="facts">
           {item.title && <span class="mono" title={visible(item.id)}>{visible(brief(item.id, 24))}</span>}
           {saidOf(item.who) && <span data-testid="who">by <b>{visible(saidOf(item.who))}</b></span>}
+          {item.who.answer && <span class="mono" title={`The answer's id: ${visible(item.who.answer)}`}>{visible(brief(item.who.answer, 20))}</span>}
           {item.who.request && <span class="mono" title={`X-Request-Id: ${visible(item.who.request)}`}>{visible(brief(item.who.request, 16))}</span>}
           <span>arrived {day(item.start)}</span>
           <span>{item.end === null ? <>open for <b>{duration(now - item.start)}</b></> : <b>{duration(item.end - item.start)}</b>}</span>
