@@ -257,7 +257,8 @@ def mean_latency(entries: list[Entry]) -> float:
     """The mean latency of sessions, without the time of their tools."""
     ended = [entry for entry in entries if entry["kind"] == "session"]
     tools = sum(entry["pause_seconds"] for entry in entries if entry["kind"] == "pause")
-    return (sum(entry["at"] - entry["arrival"] for entry in ended) - tools) / len(ended)
+    took = sum(entry["at"] - entry["arrival"] for entry in ended)
+    return float(took - tools) / len(ended)
 
 
 async def test_h_whether_one_run_was_slower_than_another(open_page: Open, exported: Any) -> None:
