@@ -451,7 +451,9 @@ class HttpRecord(Record):
     code: Annotated[str, About("the error's code, if it has one", read_by="page, runs")] = ""
     answer: Annotated[
         str,
-        About("the id of the answer, which its run has as `gen_ai.response.id`", read_by="runs"),
+        About(
+            "the id of the answer, which its run has as `gen_ai.response.id`", read_by="page, runs"
+        ),
     ] = ""
     count: Annotated[
         int,
@@ -459,7 +461,7 @@ class HttpRecord(Record):
     ] = 1
     tenant: Annotated[str, About("the name of its API key, if there are keys")] = ""
     request_id: Annotated[
-        str, About("the `X-Request-Id` of its answer; of several, the first one's", read_by="")
+        str, About("the `X-Request-Id` of its answer; of several, the first one's")
     ] = ""
 
 

@@ -29,7 +29,6 @@ UNREAD = {
     "FeatureRecord.result_tokens": "an input of predictors, kept to train others on",
     "FeatureRecord.result_mean": "an input of predictors, kept to train others on",
     "PlacementRecord.kv_bytes": "tells plans apart in studies of planning",
-    "HttpRecord.request_id": "leads from a refusal to the access log's line, by SQL",
 }
 """Fields without a reader of ours, and what they are kept for."""
 
