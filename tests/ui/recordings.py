@@ -379,3 +379,43 @@ def recording(number: int = 1, title: str = "made by hand", **more: Any) -> Reco
 
 def state(request: str, name: str, second: float) -> dict[str, Any]:
     return lanes([(second, request, name, 4, 0, 64)])
+
+
+REFUSED = {"kind": "http", "route": "/v1/chat/completions"}
+SEARCH_FAILED = "error: HTTP 503 from upstream search-{number} after {number} s"
+EQUAL_CALLS = {"caesura__tool__call_digest": "0f"}
+
+
+def failing() -> list[dict[str, Any]]:
+    """The recording by hand, with a search that fails four times for equal arguments."""
+    calls = [
+        tool(
+            "a",
+            f"f{number}",
+            "search",
+            2.0 + number,
+            2.5 + number,
+            error__type="failed",
+            gen_ai__tool__call__result=SEARCH_FAILED.format(number=number),
+            **EQUAL_CALLS,
+        )
+        | {"message": "", "status": "error"}
+        for number in range(4)
+    ]
+    refusals = [
+        {**REFUSED, "at": BEGAN + 1, "status": 404, "code": "model_not_found", "count": 2},
+        {**REFUSED, "at": BEGAN + 6, "status": 404, "code": "session_not_found"},
+    ]
+    return [*entries(), *calls, *refusals]
+
+
+REPLAYED = """
+def replay(task, tell):
+    fared = dict(latency_p50=1.0, latency_p99=2.0, ttft_mean=0.1, ttft_p99=0.2, recomputed=30)
+    replays = [
+        dict(fared, result=1, latency_mean=4.0 + place, faster=0, slower=2 * place)
+        for place, _ in enumerate(task["policies"])
+    ]
+    return dict(sessions=2, was=dict(fared, latency_mean=9.0), replays=replays)
+"""
+"""What a replay's child answers at once: each further policy is a second slower."""

@@ -7,36 +7,9 @@ from tests.kit.browser import Open, Shown
 from . import recordings as made
 from .reading import cells
 
-HTTP = {"kind": "http", "route": "/v1/chat/completions"}
-MESSAGE = "error: HTTP 503 from upstream search-{number} after {number} s"
-EQUAL = {"caesura__tool__call_digest": "0f"}
-
-
-def failing() -> list[dict[str, Any]]:
-    """The recording by hand, with a search that fails four times for equal arguments."""
-    calls = [
-        made.tool(
-            "a",
-            f"f{number}",
-            "search",
-            2.0 + number,
-            2.5 + number,
-            error__type="failed",
-            gen_ai__tool__call__result=MESSAGE.format(number=number),
-            **EQUAL,
-        )
-        | {"message": "", "status": "error"}
-        for number in range(4)
-    ]
-    refusals = [
-        {**HTTP, "at": made.BEGAN + 1, "status": 404, "code": "model_not_found", "count": 2},
-        {**HTTP, "at": made.BEGAN + 6, "status": 404, "code": "session_not_found"},
-    ]
-    return [*made.entries(), *calls, *refusals]
-
 
 async def opened(open_page: Open, exported: Any, view: str, **options: Any) -> Shown:
-    return await open_page(f"{exported((made.recording(), failing()))}{view}", **options)
+    return await open_page(f"{exported((made.recording(), made.failing()))}{view}", **options)
 
 
 async def test_failures_are_told_by_what_they_have_in_common(

@@ -29,8 +29,6 @@ from tests.runtime.whatif.stretches import BEGAN as REPLAYED
 from . import burst
 from . import recordings as made
 from .reading import about, amount, cells, plain
-from .test_failures import failing
-from .test_what_if import CHILD
 
 
 class Task(NamedTuple):
@@ -130,7 +128,7 @@ async def test_c_what_another_policy_would_have_cost(
     open_page: Open, serving: Any, tmp_path: Path
 ) -> None:
     def replays(store: Store) -> Replays:
-        return Replays(store, lambda: CALIBRATION, start=child_of(tmp_path, CHILD))
+        return Replays(store, lambda: CALIBRATION, start=child_of(tmp_path, made.REPLAYED))
 
     facts = {**ABOUT, "handling": "caesura", "ranking": "fcfs", "admission": "vllm"}
     held = Recording(1, "what was", "serve", REPLAYED, REPLAYED + 60, about=facts)
@@ -169,7 +167,7 @@ def of_users() -> list[Entry]:
     """The recording by hand, with a user, an answer's id and a follow-up; `a` goes in circles."""
     users = {"a" * 32: "ann", "b" * 32: "bob", "c" * 32: "bob", "d" * 32: "ann"}
     entries = []
-    for entry in failing():
+    for entry in made.failing():
         if entry["kind"] == "span":
             more: dict[str, Any] = {}
             if entry["parent"] is None:

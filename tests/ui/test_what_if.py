@@ -11,22 +11,12 @@ from tests.runtime.whatif.stretches import ABOUT, BEGAN, CALIBRATION, child_of, 
 
 from . import recordings
 
-CHILD = """
-def replay(task, tell):
-    fared = dict(latency_p50=1.0, latency_p99=2.0, ttft_mean=0.1, ttft_p99=0.2, recomputed=30)
-    replays = [
-        dict(fared, result=1, latency_mean=4.0 + place, faster=0, slower=2 * place)
-        for place, _ in enumerate(task["policies"])
-    ]
-    return dict(sessions=2, was=dict(fared, latency_mean=9.0), replays=replays)
-"""
-
 
 async def test_each_handling_is_replayed_and_compared_with_the_recorded_one(
     open_page: Open, serving: Any, tmp_path: Path
 ) -> None:
     def replays(store: Store) -> Replays:
-        return Replays(store, lambda: CALIBRATION, start=child_of(tmp_path, CHILD))
+        return Replays(store, lambda: CALIBRATION, start=child_of(tmp_path, recordings.REPLAYED))
 
     about = {**ABOUT, "handling": "caesura", "ranking": "ssjf", "admission": "vllm"}
     made = Recording(1, "what was", "serve", BEGAN, BEGAN + 60, about=about)
