@@ -240,7 +240,7 @@ def test_a_turn_tells_how_its_history_became_tokens(
 
 
 def test_a_pause_whose_memory_nobody_wanted_has_no_regret(tmp_path: Path) -> None:
-    free = {"hindsight": None, "regret": None, "cost": 0.0, "queue_cost": 0.0}
+    free: dict[str, Any] = {"hindsight": None, "regret": None, "cost": 0.0, "queue_cost": 0.0}
     free |= {"wanted_seconds": 0.0, "wanted_by": []}
     entries = [entry for entry in ENTRIES if entry.get("kind") != "pause"]
     file = stored(tmp_path, [*entries, pause(**{**ENDED, **free})], ended=110.0)
