@@ -1,7 +1,7 @@
 """The files that a figure depends on, found by following imports, and what they were like.
 
 Nothing is imported, and no history is needed: a result keeps a digest of its files for each room,
-without comments and docstrings, and is compared with the files of today.
+without comments, docstrings and the types of fields, and is compared with the files of today.
 """
 
 import ast
@@ -123,13 +123,17 @@ def _digest(paths: Iterable[Path]) -> str:
 
 @cache
 def contents(path: Path) -> bytes:
-    """Return what a file holds; of Python without comments, docstrings and blank lines."""
+    """Return what a file holds; of Python what `meaning` leaves of it."""
     data = path.read_bytes()
     return meaning(data.decode()).encode() if path.suffix == ".py" else data
 
 
 def meaning(source: str) -> str:
-    """Return the lines of Python that do something; every version of Python gives the same."""
+    """Return the lines of Python that do something; every version of Python gives the same.
+
+    Types of fields and variables go too: records describe themselves to readers there.
+    """
+    source = _without_types(source)
     lines = source.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
@@ -146,3 +150,24 @@ def meaning(source: str) -> str:
             for row in range(node.lineno - 1, node.end_lineno):
                 lines[row] = ""
     return "\n".join(line.rstrip() for line in lines if line.strip())
+
+
+def _without_types(source: str) -> str:
+    """Return Python with a mark in place of each annotated assignment's type."""
+    data = source.encode()
+    begins = [0]
+    for line in data.splitlines(keepends=True):
+        begins.append(begins[-1] + len(line))
+    spans = [
+        (
+            begins[node.lineno - 1] + node.col_offset,
+            begins[node.end_lineno - 1] + node.end_col_offset,
+        )
+        for each in ast.walk(ast.parse(source))
+        if isinstance(each, ast.AnnAssign)
+        for node in (each.annotation,)
+        if node.end_lineno is not None and node.end_col_offset is not None
+    ]
+    for begin, end in sorted(spans, reverse=True):
+        data = data[:begin] + b"..." + data[end:]
+    return data.decode()

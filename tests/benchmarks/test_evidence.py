@@ -79,6 +79,12 @@ def test_comments_and_docstrings_change_nothing_and_code_does() -> None:
     told_of = '"""About."""\nLIMIT = 3  # the most\n"""More."""\ndef f(x):\n    """Return."""\n'
     assert depends.meaning(plain) == depends.meaning(told_of + '    return f"#{x}"\n')
     assert depends.meaning(plain) != depends.meaning(plain.replace("3", "4"))
+    typed = (
+        'class É:\n    x: Annotated[\n        int, About("é")\n    ] = 3\n    y: list["É"] = z()\n'
+    )
+    told_else = 'class É:\n    x: Annotated[int, About("ü", read_by="")] = 3\n    y: Any = z()\n'
+    assert depends.meaning(typed) == depends.meaning(told_else)
+    assert depends.meaning(typed) != depends.meaning(told_else.replace("z()", "z(1)"))
     assert depends.meaning(plain) != depends.meaning(plain.replace("#{x}", "# {x}"))
 
 
@@ -354,7 +360,7 @@ def test_the_index_has_a_row_for_each_question() -> None:
     text = written(PAGE, block("index"), Kept({NAME: result()}))
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     assert len(rows) == len(QUESTIONS)
-    assert "5 November 2026 at 1234abcd | the same |" in rows[0]
+    assert "5 November 2026 at 1234abcd | unchanged |" in rows[0]
     assert all("| not yet |" in row for row in rows[1:])
 
 
