@@ -214,7 +214,7 @@ async def test_tools_shows_their_pauses_calls_and_failures(shown: Shown) -> None
 COLUMNS = (
     *("pauses", "calls", "failed", "own50", "p50", "p90", "p99"),
     *("bias", "within", "all_cost", "cost", "regret"),
-    *("result_tokens", "recomputed", "paused"),
+    *("result_tokens", "recomputed", "engine", "queued", "paused"),
 )
 
 
