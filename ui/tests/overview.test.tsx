@@ -83,7 +83,7 @@ describe("figures over time", () => {
 
   it("stack tokens and answers, the sum on top", () => {
     const { steps } = traceOf([{ kind: "steps", at: [0], seconds: [2], decode_tokens: [10], prefill_tokens: [6] }]);
-    expect(throughput(steps, bins).layers.map((layer) => [layer.name, layer.values[0]])).toEqual([["recomputed", 8], ["prefilled", 8], ["decoded", 5]]);
+    expect(throughput([steps], bins).layers.map((layer) => [layer.name, layer.values[0]])).toEqual([["recomputed", 8], ["prefilled", 8], ["decoded", 5]]);
     const series = answers([http(1, 200), http(1, 429, { count: 3 })], bins);
     expect(series.values.map((one) => [one.name, one.each[0]])).toEqual([["answered", 1], ["refused", 3]]);
   });

@@ -41,5 +41,5 @@ test("the title of a tab tells view, selection and recording", () => {
 });
 
 test("another recording keeps what is a matter of the reader and not of the recording", () => {
-  expect(fresh("7")).toEqual({ rec: "7", t0: "", t1: "", sel: "", pause: "" });
+  expect(fresh("7")).toEqual({ rec: "7", part: "", t0: "", t1: "", sel: "", pause: "" });
 });

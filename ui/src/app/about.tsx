@@ -10,7 +10,7 @@ const open = signal(false);
 const UNITS: Record<string, string> = { pause_deadline: " s", retention: " s", block_size: " tokens", block_bytes: " bytes" };
 
 const SOURCES: Record<string, string> = {
-  serve: "a server", simulate: "a simulation", "what-if": "a replay of a recording", records: "a file of records", sdk: "the SDK", plan: "a planned run",
+  serve: "a server", simulate: "a simulation", "what-if": "a replay of a recording", records: "a file of records", sdk: "the SDK", plan: "a planned run", several: "several",
 };
 
 export function About() {
@@ -33,7 +33,7 @@ export function About() {
             {factsOf(loaded.recording).map(([name, value]) => <tr key={name}><th>{name}</th><td>{value}</td></tr>)}
             <tr><th>requests</th><td>{count(loaded.trace.lanes.length)}</td></tr>
             <tr><th>pauses</th><td>{count(loaded.trace.pauses.length)}</td></tr>
-            <tr><th>steps</th><td>{count(loaded.trace.steps.length)}</td></tr>
+            <tr><th>steps</th><td>{count(loaded.trace.parts.reduce((sum, part) => sum + part.steps.length, 0))}</td></tr>
           </tbody>
         </table>
         <form method="dialog" class="row" style={{ marginTop: "12px", justifyContent: "end" }}>

@@ -8,7 +8,7 @@ const busy = signal(false);
 export function Downloads() {
   const download = source.value?.download;
   const recording = current.value?.recording;
-  if (!download || !recording) return null;
+  if (!download || !recording || recording.joined) return null;
   const save = async (format: "export" | "perfetto", suffix: string): Promise<void> => {
     open.value = false;
     busy.value = true;

@@ -8,12 +8,14 @@ import { ServerSource } from "../sources/server";
 import { type Source, Unauthorised } from "../sources/source";
 import { broke } from "./boundary";
 import { Pace } from "./pace";
+import { Joined, Part } from "../model/joined";
 import { Lister, take } from "./recordings/list";
 import { parse, route, setQuery } from "./router";
 import { LIVE, fresh, nameOf, named, usual } from "./sharing/named";
 import {
-  type Loaded, adoptWindow, connection, current, other, phase, problem, recordings, source, version,
+  type Loaded, adoptWindow, connection, current, joined, mishap, other, phase, problem, recordings, source, version,
 } from "./state";
+import { connectionOf, gather, joinedName, namesIn, together } from "./together";
 
 /** Views are drawn anew this often while history comes in, in milliseconds: drawing would slow it down. */
 const WHILE_LOADING = 400;
@@ -46,12 +48,84 @@ export async function start(find: () => Promise<Source> = findSource): Promise<v
 function showChosen(anew = false): void {
   const { rec = "", with: against = "" } = route.peek().query;
   const list = recordings.peek();
-  const wanted = rec ? named(list, rec) : usual(list);
+  const chosen = new Set(namesIn(rec).map((name) => named(list, name)).filter((one) => one !== undefined));
+  if (chosen.size > 1) return showTogether(followed([...chosen]), against ? named(list, against) : undefined, anew);
+  const leaves = joined.peek() !== null;
+  joined.value = null;
+  const [one] = chosen;
+  const wanted = rec ? (one ?? named(list, rec)) : usual(list);
   // One that was deleted meanwhile stays, as far as it was read.
-  const kept = !anew && !wanted && rec !== LIVE && nameOfShown("current") === rec;
-  if (!kept) show("current", wanted, anew);
+  const kept = !anew && !leaves && !wanted && rec !== LIVE && nameOfShown("current") === rec;
+  if (!kept) show("current", wanted, anew || leaves);
   show("other", against ? named(list, against) : undefined, anew);
   if (wanted && rec !== LIVE) setQuery({ rec: nameOf(wanted) });
+}
+
+/** A browser keeps six connections to a server, and a live recording holds one. */
+const MOST_LIVE = 4;
+
+/** The recordings without live ones that could not be followed, which is said. */
+function followed(list: Recording[]): Recording[] {
+  const live = list.filter((one) => one.live);
+  if (live.length <= MOST_LIVE) return list;
+  mishap.value = `${live.length - MOST_LIVE} of ${live.length} live recordings are left out: a browser follows ${MOST_LIVE} at once.`;
+  return list.filter((one) => !live.slice(MOST_LIVE).includes(one));
+}
+
+/** Show several recordings as one, or the one of them that the address chooses. */
+function showTogether(list: Recording[], against: Recording | undefined, anew: boolean): void {
+  const name = joinedName(list);
+  let whole = joined.peek();
+  if (anew || !whole || nameOf(whole.recording) !== name) {
+    running.get("current")?.abort();
+    whole = together(list);
+    current.value = joined.value = whole;
+    const control = new AbortController();
+    running.set("current", control);
+    followAll(whole as Whole, control.signal);
+  }
+  choosePart(whole);
+  show("other", against, anew);
+}
+
+/** Show the part that the address chooses, or all of them. */
+function choosePart(whole: Loaded): void {
+  const { part = "" } = route.peek().query;
+  current.value = whole.parts?.find((one) => nameOf(one.recording) === part) ?? whole;
+  const shown = current.peek();
+  connection.value = shown === whole ? connectionOf(whole.parts ?? []) : (shown?.link ?? { state: "none", text: "" });
+}
+
+type Whole = Loaded & { trace: Joined; parts: (Loaded & { trace: Part })[] };
+
+/** Fill all parts at once. What is said of all follows at most as often as the page draws. */
+function followAll(whole: Whole, signal: AbortSignal): void {
+  const pace = new Pace(() => {
+    gather(whole);
+    try {
+      version.value += 1;
+    } catch (error) {
+      broke(error);
+    }
+  });
+  signal.addEventListener("abort", () => pace.stop(), { once: true });
+  for (const part of whole.parts) {
+    void fill(part, signal, {
+      pace,
+      connected(state, text) {
+        part.link = { state, text };
+        if (state === "ended") {
+          part.trace.close();
+          lister?.hurry(part.recording);
+        }
+        choosePart(whole);
+        pace.ask();
+      },
+      complete() {
+        if (!part.recording.live) part.trace.close();
+      },
+    });
+  }
 }
 
 const nameOfShown = (place: "current" | "other"): string => {
@@ -123,21 +197,36 @@ function show(place: "current" | "other", recording: Recording | undefined, anew
   target.value = loaded;
   const control = new AbortController();
   running.set(place, control);
-  void fill(place, loaded, control.signal);
-}
-
-async function fill(place: "current" | "other", loaded: Loaded, signal: AbortSignal): Promise<void> {
-  let drawn = -Infinity;
-  let measured = false;
   const pace = new Pace(() => {
-    drawn = performance.now();
     try {
       version.value += 1;
     } catch (error) {
       broke(error);
     }
   });
-  signal.addEventListener("abort", () => pace.stop(), { once: true });
+  control.signal.addEventListener("abort", () => pace.stop(), { once: true });
+  void fill(loaded, control.signal, {
+    pace,
+    connected(state, text) {
+      if (place !== "current") return;
+      connection.value = { state, text };
+      if (state === "ended") lister?.hurry(recording);
+    },
+    complete: () => undefined,
+  });
+}
+
+/** What becomes of what comes in. */
+interface Filling {
+  pace: Pace;
+  connected(state: "live" | "reconnecting" | "ended", text: string): void;
+  /** The history is there. */
+  complete(): void;
+}
+
+async function fill(loaded: Loaded, signal: AbortSignal, { pace, connected, complete }: Filling): Promise<void> {
+  let drawn = -Infinity;
+  let measured = false;
   const changed = (): void => {
     if (!signal.aborted) pace.ask();
   };
@@ -148,7 +237,10 @@ async function fill(place: "current" | "other", loaded: Loaded, signal: AbortSig
         loaded.trace.add(batch);
         if (loaded.state === "loading") {
           [loaded.done, loaded.total] = [done, total];
-          if (performance.now() - drawn > WHILE_LOADING * (1 + done / MANY)) changed();
+          if (performance.now() - drawn > WHILE_LOADING * (1 + done / MANY)) {
+            drawn = performance.now();
+            changed();
+          }
           return;
         }
         const behind = Date.now() / 1000 - loaded.trace.to;
@@ -158,15 +250,14 @@ async function fill(place: "current" | "other", loaded: Loaded, signal: AbortSig
       },
       complete() {
         loaded.state = "ready";
+        complete();
         // Until live entries say more, a server's clock is the reader's, and a simulation's stands still.
         const ahead = Date.now() / 1000 - Math.max(loaded.trace.to, 0);
         loaded.skew = isWallClock(loaded.trace.to) ? Math.min(0, ahead) : ahead;
         changed();
       },
       connection(state, text = "") {
-        if (place !== "current" || signal.aborted) return;
-        connection.value = { state, text };
-        if (state === "ended") lister?.hurry(loaded.recording);
+        if (!signal.aborted) connected(state, text);
       },
     }, signal);
   } catch (error) {

@@ -1,5 +1,6 @@
 // What is to be known of the shown recording: losses, errors, breaks, coarse lanes.
 import { count, counted } from "../format";
+import { JoinedNote } from "./recordings/servers";
 import { FileNote } from "./recordings/openfile";
 import { link, route } from "./router";
 import { fresh, nameOf } from "./sharing/named";
@@ -11,10 +12,11 @@ export function Notes() {
   if (!loaded) return null;
   const lost = loaded.trace.gaps.reduce((sum, gap) => sum + (gap.lost ?? 0), 0);
   const newest = recordings.value.find((one) => one.live && one !== loaded.recording);
-  const deleted = !recordings.value.includes(loaded.recording);
+  const deleted = !recordings.value.includes(loaded.recording) && !loaded.parts;
   return (
     <>
       <FileNote />
+      <JoinedNote />
       {deleted && <p class="note" role="status">This recording was deleted. It is shown as far as it was read, until the page is loaded again.</p>}
       {loaded.state === "error" && !loaded.trace.empty && (
         <p class="note bad" role="alert">The recording is shown as far as it was read. {loaded.error}</p>
@@ -35,7 +37,7 @@ export function Notes() {
         </p>
       )}
       {connection.value.state === "reconnecting" && <p class="note" role="status">{connection.value.text}</p>}
-      {loaded.recording.about.lanes === "coarse" && route.value.view === "timeline" && (
+      {[loaded, ...(loaded.parts ?? [])].some(({ recording }) => recording.about.lanes === "coarse") && route.value.view === "timeline" && (
         <p class="note">Lanes of this recording are coarse: they were made from results, not from the scheduler's own records.</p>
       )}
     </>

@@ -11,12 +11,13 @@ import { Notes } from "./notes";
 import { ManageButton, ManageDialog } from "./recordings/manage";
 import { DropTarget } from "./recordings/openfile";
 import { Picker } from "./recordings/picker";
+import { ChooseOne, OF_ONE, ServerPicker } from "./recordings/servers";
 import { link, route } from "./router";
 import { CopyLink } from "./sharing/copylink";
 import { Gone } from "./sharing/gone";
 import { moment } from "../format";
 import { visible } from "../views/session/content";
-import { connection, current, phase, problem, version } from "./state";
+import { connection, current, joined, phase, problem, version } from "./state";
 import { Failed, NothingRecorded, NothingYet, Reading, Starting } from "./states";
 import { setTheme, theme } from "./theme";
 
@@ -44,6 +45,7 @@ export function Shell() {
           <Waiting />
           <Connection />
           <Picker />
+          <ServerPicker />
           <ManageButton />
           <About />
           <CopyLink />
@@ -77,6 +79,8 @@ function Stage() {
   if (loaded.trace.empty) return <NothingYet live={loaded.recording.live} broken={loaded.trace.broken} />;
   const name = viewOf(route.value.view, loaded.trace);
   const { component: View, title } = VIEWS[name];
+  // Sessions of two recordings are matched by their ids, which have marks here.
+  if (joined.value && (loaded.parts ? OF_ONE.has(name) : name === "compare")) return <ChooseOne title={title} alone={name === "compare"} />;
   return <Boundary key={name} name={title}><View /></Boundary>;
 }
 
@@ -86,11 +90,14 @@ function Connection() {
   const { state } = connection.value;
   version.value;
   const loaded = current.value;
-  const down = loaded?.recording.live ? loaded.trace.restarts.down : null;
+  const parts = loaded ? (loaded.parts ?? [loaded]) : [];
+  const hit = parts.find(({ recording, trace }) => recording.live && trace.restarts.down);
+  const down = hit?.trace.restarts.down;
   if (state === "none") return null;
   if (state === "live" && loaded && down) {
     const text = down.state === "down" ? `Engine down since ${moment(down.at, 0)}` : "Engine given up";
-    return <span class="status reconnecting" role="status" title={visible(down.why)} data-testid="engine-down"><i />{text}</span>;
+    const named = hit?.trace.server ? `${visible(hit.trace.server)}: ${text}` : text;
+    return <span class="status reconnecting" role="status" title={visible(down.why)} data-testid="engine-down"><i />{named}</span>;
   }
   return <span class={`status ${state}`} role="status"><i />{CONNECTION[state]}</span>;
 }

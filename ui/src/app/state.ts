@@ -19,12 +19,18 @@ export interface Loaded {
   error: string;
   /** Wall time minus the recording's clock when its last entry came, in seconds. */
   skew: number;
+  /** Of several recordings that are shown as one: each of them. */
+  parts?: Loaded[];
+  /** The connection to it, where it is one of several. */
+  link?: { state: "none" | "live" | "reconnecting" | "ended"; text: string };
 }
 
 export const source = signal<Source | null>(null);
 export const recordings = signal<Recording[]>([]);
 /** The recording that is shown; null before it is chosen. */
 export const current = signal<Loaded | null>(null);
+/** Several recordings that are shown as one, also while one of them is chosen; null: there is only one. */
+export const joined = signal<Loaded | null>(null);
 /** The one that it is compared with. */
 export const other = signal<Loaded | null>(null);
 /** Counts batches of entries: views that read a trace depend on it, since traces change in place. */
@@ -111,7 +117,7 @@ export function adoptWindow(query: Record<string, string>): void {
 /** The recording's time at this moment, in seconds: the end of what is there, later while it is live. */
 export function nowOf(loaded: Loaded): number {
   const { trace: shown, recording, skew } = loaded;
-  if (!recording.live || connection.peek().state !== "live" || shown.empty) return shown.to;
+  if (shown.cut !== Infinity || !recording.live || connection.peek().state !== "live" || shown.empty) return shown.to;
   return Math.max(shown.to, Date.now() / 1000 - skew);
 }
 
@@ -132,7 +138,7 @@ export function foldsOf(shown: Trace, now = shown.to): TimeMap {
   const idle = shown.busy.idle(5);
   if (now - shown.to > 5 && !shown.active) idle.push({ from: shown.to, to: now });
   // Without an engine nobody is idle.
-  const long = without(idle, shown.restarts.outages(now));
+  const long = without(idle, shown.parts.flatMap((part) => part.restarts.outages(Math.min(now, part.cut))));
   const cut = long.reduce((sum, gap) => sum + gap.to - gap.from, 0);
   const busy = Math.max(now - shown.from - cut, 1e-3);
   return new TimeMap(long.filter((gap) => gap.to - gap.from > busy / 30), busy / 50);
@@ -151,7 +157,7 @@ export function wholeOf(shown: Trace | null): Window {
   const loaded = current.peek();
   const own = loaded?.trace === shown;
   // While nobody is here, and the engine lives, the end stays where it is.
-  const goesOn = shown.open || shown.restarts.down?.state === "down";
+  const goesOn = shown.open || shown.parts.some((part) => part.cut === Infinity && part.restarts.down?.state === "down");
   const end = own && goesOn ? nowOf(loaded) : shown.to;
   const map = own ? timeMap.peek() : new TimeMap();
   return { t0: shown.from, t1: end + Math.max(map.draw(end) - map.draw(shown.from), 1e-3) * 0.01 };

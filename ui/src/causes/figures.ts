@@ -24,7 +24,7 @@ export interface Request {
 /** Return the figures of a lane, which has a row at least; `now` ends what goes on. */
 export function requestOf(trace: Trace, lane: Lane, now: number): Request {
   const end = answeredAt(trace, lane);
-  const until = end ?? Math.max(now, lane.at[lane.length - 1]);
+  const until = end ?? Math.max(Math.min(now, lane.cut), lane.at[lane.length - 1]);
   const seconds = secondsUntil(lane, until);
   return {
     lane, end, seconds,
@@ -53,7 +53,7 @@ function answeredAt(trace: Trace, lane: Lane): number | null {
 }
 
 /** Return how long a request took in all, tools and people included; until `now` if it goes on. */
-export const lengthOf = (request: Request, now: number): number => (request.end ?? Math.max(now, request.start)) - request.start;
+export const lengthOf = (request: Request, now: number): number => (request.end ?? Math.max(Math.min(now, request.lane.cut), request.start)) - request.start;
 
 /** Return the seconds of decoding for each token; null where none was decoded. */
 export function perToken(request: Request): number | null {

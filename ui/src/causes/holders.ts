@@ -9,8 +9,8 @@ import type { Trace } from "../model/trace";
 export function eachOther(
   trace: Trace, request: string, from: number, until: number, use: (lane: Lane, row: number, seconds: number) => void,
 ): void {
-  for (const lane of trace.lanes) {
-    if (lane.id === request || !lane.length || lane.start >= until || (lane.end ?? Infinity) <= from) continue;
+  for (const lane of trace.partOf(request).lanes) {
+    if (lane.id === request || !lane.length || lane.start >= until || lane.left <= from) continue;
     for (let row = Math.max(0, lane.rowAt(from)); row < lane.length && lane.at[row] < until; row++) {
       const seconds = Math.min(lane.until(row, until), until) - Math.max(lane.at[row], from);
       if (seconds > 0 && lane.kv[row] !== ENDED && lane.kv[row] !== LOST) use(lane, row, seconds);

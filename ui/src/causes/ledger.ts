@@ -15,9 +15,9 @@ const LATE = 2;
  */
 export class Ledger {
   /** Ended requests by their ends, and where they ended at once, by their first appearance. */
-  readonly ended: Request[] = [];
+  ended: Request[] = [];
   /** Those of which all is known, in the order in which that came to be. */
-  readonly settled: Request[] = [];
+  settled: Request[] = [];
   readonly pressure: Pressure;
   private taken = 0;
   private unsettled = new Map<Lane, Request | null>();
@@ -33,7 +33,7 @@ export class Ledger {
     for (; this.taken < lanes.length; this.taken++) this.unsettled.set(lanes[this.taken], null);
     for (const [lane, known] of this.unsettled) {
       if (!lane.length) continue;
-      const fresh = requestOf(this.trace, lane, now);
+      const fresh = requestOf(this.trace, lane, Math.min(now, lane.cut));
       if (known && known.end !== null) this.ended.splice(this.ended.indexOf(known, this.firstFrom(known.end)), 1);
       if (fresh.end !== null) insert(this.ended, fresh, endOf);
       // One that was lost with its engine may go on in the next one.
@@ -72,6 +72,11 @@ export class Ledger {
     return piecesOf(request, this.trace, this.pressure, now);
   }
 
+  /** The ledger of a request's own engine. */
+  of(_request: Request): Ledger {
+    return this;
+  }
+
   private firstFrom(time: number): number {
     let low = 0;
     let high = this.ended.length;
@@ -84,6 +89,28 @@ export class Ledger {
   }
 }
 
+/** The ledgers of several engines: what slowed a request is told by its own engine's steps. */
+class JoinedLedger extends Ledger {
+  private byPart = new Map<Trace, Ledger>();
+
+  override update(now: number): void {
+    this.byPart = new Map(this.trace.parts.map((part) => [part, ledgerOf(part, Math.min(now, part.cut))]));
+    this.ended = [...this.byPart.values()].flatMap((one) => one.ended).sort((a, b) => endOf(a) - endOf(b));
+  }
+
+  override get others(): Request[] {
+    return [...this.byPart.values()].flatMap((one) => one.others);
+  }
+
+  override piecesOf(request: Request, now: number): Piece[] {
+    return this.of(request).piecesOf(request, now);
+  }
+
+  override of({ lane }: Request): Ledger {
+    return this.byPart.get(this.trace.partOf(lane.id)) ?? this;
+  }
+}
+
 /** When a request of `Ledger.ended` ended, which all of them have. */
 const endOf = (request: Request): number => request.end ?? 0;
 
@@ -92,7 +119,7 @@ const ledgers = new WeakMap<Trace, Ledger>();
 /** Return the ledger of a trace, up to date. */
 export function ledgerOf(trace: Trace, now: number): Ledger {
   let ledger = ledgers.get(trace);
-  if (!ledger) ledgers.set(trace, (ledger = new Ledger(trace)));
+  if (!ledger) ledgers.set(trace, (ledger = trace.parts[0] === trace ? new Ledger(trace) : new JoinedLedger(trace)));
   ledger.update(now);
   return ledger;
 }

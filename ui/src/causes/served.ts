@@ -34,7 +34,8 @@ class Answers {
 const known = new WeakMap<Trace, Answers>();
 
 /** Return the spans around a request; null where there are none, or none yet: a turn is written when it ends. */
-export function servedOf(trace: Trace, lane: Lane): Served | null {
+export function servedOf(whole: Trace, lane: Lane): Served | null {
+  const trace = whole.partOf(lane.id);
   const turn = trace.spans.turnOf(lane.id);
   const run = turn && trace.spans.runOf(turn);
   if (!run) return null;

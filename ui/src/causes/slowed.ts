@@ -28,7 +28,8 @@ class Sums {
 
   /** Add what a request spent in [from, until); what stretches took is spread evenly over them. */
   add(ledger: Ledger, request: Request, now: number, from = -Infinity, until = Infinity): void {
-    tell(request, ledger.trace, ledger.pressure, now, (kind, name, begin, end, seconds, tokens) => {
+    const own = ledger.of(request);
+    tell(request, own.trace, own.pressure, Math.min(now, request.lane.cut), (kind, name, begin, end, seconds, tokens) => {
       if (begin >= from && end <= until) {
         this.put(request, kind, name, begin, end, seconds, tokens);
         return;
@@ -106,7 +107,7 @@ export function slowedIn(ledger: Ledger, from: number, until: number, now: numbe
   let known = kept.get(ledger);
   if (!known) kept.set(ledger, (known = { sums: new Sums(), taken: 0, window: "", found: [] }));
   const { trace } = ledger;
-  if (from <= trace.from && until >= Math.max(trace.to, now)) {
+  if (ledger.trace.parts[0] === trace && from <= trace.from && until >= Math.max(trace.to, now)) {
     for (; known.taken < ledger.settled.length; known.taken++) known.sums.add(ledger, ledger.settled[known.taken], now);
     const sums = known.sums.copy();
     for (const request of ledger.others) sums.add(ledger, request, now);

@@ -21,7 +21,7 @@ export function toldOf(
   const waits = causes.filter((cause) => cause.kind === "blocks" || cause.kind === "paused-blocks");
   const worst = waits[0]?.longest;
   const decode = causes.find((cause) => cause.kind === "decode")?.longest;
-  const running = decode ? ledger.pressure.running(decode.from, decode.until) : null;
+  const running = decode ? ledger.of(request).pressure.running(decode.from, decode.until) : null;
   const sentence = sentenceOf(causes, seconds, {
     holders: worst ? holdersOf(trace, request.lane.id, worst.from, worst.until) : null,
     others: running === null ? null : Math.max(0, running - 1),

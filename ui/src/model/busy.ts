@@ -34,6 +34,11 @@ export class Busy {
     return idle;
   }
 
+  /** The busy times, in order. */
+  *all(): Generator<Interval> {
+    for (let i = 0; i < this.length; i++) yield { from: this.from[i], to: this.to[i] };
+  }
+
   /** The busy seconds between `from` and `to`. */
   within(from: number, to: number): number {
     let sum = 0;

@@ -77,14 +77,16 @@ export function failingIn(trace: Trace, t0: number, t1: number): Failing[] {
     known.first = Math.min(known.first, one.at);
     known.last = Math.max(known.last, one.at);
   };
-  const answers = new Set<string>();
-  for (const run of trace.runs) {
-    const failed = failedIn(run);
-    if (failed.length) answers.add(textOf(run.span, "gen_ai.response.id"));
-    failed.forEach(add);
+  for (const part of trace.parts) {
+    const answers = new Set<string>();
+    for (const run of part.runs) {
+      const failed = failedIn(run);
+      if (failed.length) answers.add(textOf(run.span, "gen_ai.response.id"));
+      failed.forEach(add);
+    }
+    // The answer to a run that failed is told by the run.
+    for (const entry of part.http) if (entry.status >= 400 && !(entry.answer && answers.has(entry.answer))) add(refused(entry));
   }
-  // The answer to a run that failed is told by the run.
-  for (const entry of trace.http) if (entry.status >= 400 && !(entry.answer && answers.has(entry.answer))) add(refused(entry));
   for (const { at, why, state } of trace.restarts.all) {
     add({ kind: "engine died", code: state === "restarted" ? "" : state, pattern: patternOf(why), where: "", tenant: "", at, times: 1, run: null, message: why, ids: [] });
   }

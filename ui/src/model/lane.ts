@@ -43,6 +43,8 @@ export class Lane {
   tokens = new Int32Array(8);
   /** When it ended; null while it goes on. */
   end: number | null = null;
+  /** When its recording ended under it, while others went on; else Infinity. */
+  cut = Infinity;
   private mask = 0;
   private persons: { from: number; until: number }[] = [];
 
@@ -50,6 +52,11 @@ export class Lane {
     this.id = id;
     this.index = index;
     this.session = id;
+  }
+
+  /** Until when it was here; Infinity: it still is. */
+  get left(): number {
+    return this.end ?? this.cut;
   }
 
   get start(): number {
@@ -110,7 +117,7 @@ export class Lane {
   /** When row `i` ends; `now` for the last row of a lane that goes on. */
   until(i: number, now: number): number {
     if (i + 1 < this.length) return this.at[i + 1];
-    return this.end !== null ? this.at[i] : Math.max(now, this.at[i]);
+    return this.end !== null ? this.at[i] : Math.max(Math.min(now, this.cut), this.at[i]);
   }
 
   /** The pause that began at `from` waits for a person, until `until` (Infinity: not known yet). */

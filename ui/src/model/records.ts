@@ -24,6 +24,8 @@ export interface Recording {
   about: Record<string, Attribute | undefined>;
   /** Whether the server that the page asks makes it. */
   own?: boolean;
+  /** The names of the recordings that it joins, as the address has them. */
+  joined?: string;
   /** What a reader wrote about it. */
   note?: string;
   /** Kept whatever the file's bounds on age and size. */

@@ -17,6 +17,8 @@ export interface Restart {
   state: RestartState;
   /** The requests that were in the engine. */
   lanes: Lane[];
+  /** The server whose engine it was, where there are several. */
+  server?: string;
 }
 
 /** Records round times; two deaths are never this close, in seconds. */

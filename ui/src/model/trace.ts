@@ -20,7 +20,7 @@ export class Trace {
   version = 0;
   /** In order of first appearance. */
   readonly lanes: Lane[] = [];
-  readonly byRequest = new Map<string, Lane>();
+  readonly byRequest: ReadonlyMap<string, Lane>;
   readonly sessions: ReadonlyMap<string, Session>;
   /** In time order. */
   readonly pauses: Pause[] = [];
@@ -47,8 +47,13 @@ export class Trace {
   intervals = 0;
   /** Entries of known kinds that were not taken, since they break the schema. */
   broken = 0;
+  /** The end of a recording to which nothing more comes and of which others go on; else Infinity. */
+  readonly cut: number = Infinity;
+  /** What the server is called that made it, where there are several. */
+  readonly server: string = "";
+  private readonly requests = new Map<string, Lane>();
   private readonly pausesBy = new Map<string, Pause[]>();
-  private readonly belonging = new Belonging((request) => this.byRequest.get(request), (request) => this.pausesOf(request));
+  private readonly belonging = new Belonging((request) => this.requests.get(request), (request) => this.pausesOf(request));
   /** The lanes that have not ended. */
   private readonly here = new Set<Lane>();
   private readonly waitsBy = new Map<string, WaitEntry[]>();
@@ -56,6 +61,7 @@ export class Trace {
   private readonly survivors = new Survivors();
 
   constructor() {
+    this.byRequest = this.requests;
     this.sessions = this.belonging.sessions;
   }
 
@@ -78,6 +84,16 @@ export class Trace {
   get active(): boolean {
     for (const lane of this.here) if (!isPause(lane.state[lane.length - 1])) return true;
     return false;
+  }
+
+  /** The recordings that it consists of, each with an engine of its own: itself, or those that were joined. */
+  get parts(): readonly Trace[] {
+    return [this];
+  }
+
+  /** The recording of a request, a session or a run: its steps and its neighbours are there. */
+  partOf(_id: string): Trace {
+    return this;
   }
 
   get runs(): Run[] {
@@ -133,7 +149,7 @@ export class Trace {
   }
 
   private take(told: Entry): void {
-    const entry = this.survivors.size ? this.survivors.renamed(told, this.byRequest) : told;
+    const entry = this.survivors.size ? this.survivors.renamed(told, this.requests) : told;
     switch (entry.kind) {
       case "lanes": return this.takeLanes(entry);
       case "forecast": return this.takeForecast(entry);
@@ -157,6 +173,11 @@ export class Trace {
         return this.reach(entry.at);
       default:
     }
+  }
+
+  /** What goes on stops at the end of the recording. */
+  protected cutOff(): void {
+    for (const lane of this.here) lane.cut = this.cut;
   }
 
   private reach(at: number): void {
@@ -243,7 +264,7 @@ export class Trace {
     if (lane) return lane;
     lane = new Lane(id, this.lanes.length);
     this.lanes.push(lane);
-    this.byRequest.set(id, lane);
+    this.requests.set(id, lane);
     const dash = id.lastIndexOf("-");
     if (dash > 0) this.byClient.set(id.slice(0, dash), lane);
     this.belonging.join(lane);

@@ -24,10 +24,11 @@ export const reachable = signal(true);
 /** Whether the list is open. */
 export const open = signal(false);
 
-/** Whether the shown recording is the one that this server makes now: no other can be acted on. */
+/** Whether the shown recording is, or has, the one that this server makes now: no other can be acted on. */
 export const mine = computed(() => {
-  const recording = current.value?.recording;
-  return recording !== undefined && recording.live && listed.value.recording === String(recording.id);
+  const loaded = current.value;
+  const all = loaded ? (loaded.parts ?? [loaded]) : [];
+  return all.some(({ recording }) => recording.live && listed.value.recording === String(recording.id));
 });
 
 /** What can be answered, the oldest first. */

@@ -7,10 +7,13 @@ import { reread } from "../load";
 import { link, setQuery } from "../router";
 import { fresh, nameOf } from "../sharing/named";
 import { current, recordings, source } from "../state";
+import { joinedName } from "../together";
 import { OpenFile } from "./openfile";
 import { detailsOf, titleOf } from "./words";
 
 const open = signal(false);
+/** The names of the recordings that are ticked. */
+const ticked = signal<ReadonlySet<string>>(new Set());
 /** What went wrong last; "": nothing. */
 const wrong = signal("");
 
@@ -39,6 +42,7 @@ export function ManageDialog() {
           <ul class="manage-list">
             {recordings.value.map((one) => <Row key={nameOf(one)} one={one} from={from} />)}
           </ul>
+          <ShowTogether />
           {from.change && <p class="muted small">A pinned recording is kept when the file is full or its entries are old.</p>}
           <div class="row">
             <OpenFile />
@@ -48,6 +52,25 @@ export function ManageDialog() {
         </>
       )}
     </dialog>
+  );
+}
+
+function tick(name: string): void {
+  const next = new Set(ticked.peek());
+  if (!next.delete(name)) next.add(name);
+  ticked.value = next;
+}
+
+/** The way to several recordings as one. */
+function ShowTogether() {
+  const chosen = recordings.value.filter((one) => ticked.value.has(nameOf(one)));
+  if (recordings.value.length < 2) return null;
+  return (
+    <p class="row">
+      {chosen.length > 1
+        ? <a href={link("timeline", [], fresh(joinedName(chosen)))} onClick={() => (open.value = false)} data-testid="together">Show {chosen.length} as one</a>
+        : <span class="muted small">Tick several to show them as one, such as those of several servers.</span>}
+    </p>
   );
 }
 
@@ -66,6 +89,9 @@ function Row({ one, from }: { one: Recording; from: Source }) {
   return (
     <li data-testid="recording" aria-current={mine ? "true" : undefined}>
       <div class="manage-row">
+        {recordings.value.length > 1 && (
+          <input type="checkbox" aria-label={`Show together: ${titleOf(one)}`} checked={ticked.value.has(nameOf(one))} onChange={() => tick(nameOf(one))} data-testid="tick" />
+        )}
         <a class="grow" href={link("timeline", [], fresh(nameOf(one)))} onClick={() => (open.value = false)}>{titleOf(one)}</a>
         <span class="muted small">{detailsOf(one)}</span>
         {from.change && (

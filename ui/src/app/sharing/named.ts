@@ -7,6 +7,7 @@ export const LIVE = "live";
 
 /** The name of a recording in the address: its number, and when it began, since a new file counts from 1 again. */
 export function nameOf(one: Recording): string {
+  if (one.joined) return one.joined;
   const id = String(one.id);
   return isWallClock(one.started) ? `${id}-${Math.floor(one.started).toString(36)}` : id;
 }
@@ -24,4 +25,4 @@ export function named(list: readonly Recording[], name: string): Recording | und
 export const usual = (list: readonly Recording[]): Recording | undefined => list.find((one) => one.own) ?? list[0];
 
 /** The query that shows another recording: what belongs to one is not carried on to the next. */
-export const fresh = (rec: string): Record<string, string> => ({ rec, t0: "", t1: "", sel: "", pause: "" });
+export const fresh = (rec: string): Record<string, string> => ({ rec, part: "", t0: "", t1: "", sel: "", pause: "" });

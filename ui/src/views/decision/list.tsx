@@ -6,6 +6,7 @@ import { current, filters, setFilters, trace, version } from "../../app/state";
 import { blockSeconds, count, counted, duration, moment, number } from "../../format";
 import type { Pause } from "../../model/pause";
 import type { Recording } from "../../model/records";
+import { visible } from "../session/content";
 import { Called } from "../session/called";
 import { passing } from "../timeline/rows";
 import { estimateOf } from "./chosen";
@@ -102,6 +103,9 @@ const HEADS: [by: Column, name: string, numeric: boolean, meaning: string][] = [
   ["regret", "regret, blk·s", true, "Block-seconds beyond the cheapest alternative in hindsight. A dash: nobody wanted its memory, and nothing was recomputed or loaded."],
 ];
 
+/** Whether several recordings are shown as one. */
+const several = (): boolean => (trace.value?.parts.length ?? 0) > 1;
+
 function Table({ rows }: { rows: Pause[] }) {
   const { by, down } = ordering();
   const turn = (column: Column, large: boolean): void => {
@@ -113,6 +117,7 @@ function Table({ rows }: { rows: Pause[] }) {
         <thead>
           <tr>
             <th>request</th>
+            {several() && <th>server</th>}
             {HEADS.map(([column, name, numeric, meaning]) => (
               <th key={column} class={numeric ? "num" : ""} title={meaning} aria-sort={by === column ? (down ? "descending" : "ascending") : "none"}>
                 <button class="dc-sort" onClick={() => turn(column, numeric || column === "wanted")}>
@@ -137,6 +142,7 @@ function Line({ pause }: { pause: Pause }) {
   return (
     <tr>
       <td><a href={link("decision", [pause.request, String(pause.at)])}><Called request={pause.request} /></a></td>
+      {several() && <td>{visible(trace.value!.partOf(pause.request).server)}</td>}
       <td>{moment(pause.at)}</td>
       <td>{pause.tool ?? <span class="muted">unknown</span>}</td>
       <td class="num">{duration(pause.predictedSeconds)}</td>

@@ -16,10 +16,13 @@ export function Answers({ trace, t0, t1, served }: Shown & { served: boolean }) 
   if (!trace.http.length) {
     return served ? <p class="small muted">Requests that the server refused are not in this recording: it was made before they were recorded, or there was none.</p> : null;
   }
+  // A recording of requests that tells nothing of their answers.
+  const silent = trace.parts.filter((part) => part.lanes.length && !part.http.length).length;
+  const some = silent ? ` of ${trace.parts.length - silent} of ${trace.parts.length} recordings` : "";
   const { counts, reasons } = answersIn(trace.http, t0, t1);
   return (
     <section class="ov-answers" aria-label="Requests to the server">
-      <h3>Requests to the server</h3>
+      <h3>Requests to the server{some}</h3>
       {ANSWERS.map((name) => (
         <span key={name} title={MEANINGS[name]} data-testid={`ov-${name}`}
           class={counts[name] > 0 && (name === "failed" || name === "refused") ? "bad" : undefined}>

@@ -37,11 +37,15 @@ export function Charts({ trace, ended, t0, t1, map }: Shown & { map: TimeMap }) 
       id, title: name, meaning, format: (value: number) => duration(value / 1000),
       tick: (value: number) => (value ? secondsTick(value / 1000) : "0"), series: latencies(ended, bins, of),
     }));
-    const requests = trace.http.length ? answers(trace.http, bins) : endings(ended, bins);
+    // Of several servers, what only some have recorded would look like that of all.
+    const served = trace.http.length > 0 && trace.parts.every((part) => part.http.length || !part.lanes.length);
+    const requests = served ? answers(trace.http, bins) : endings(ended, bins);
+    const known = trace.parts.filter((part) => part.steps.length).length;
+    const some = known < trace.parts.length && known > 0 ? ` of ${known} of ${trace.parts.length} recordings` : "";
     return [
       ...times,
-      { id: "tokens", title: "Tokens per second", meaning: "By what they were computed for", format: short, tick: short, series: throughput(trace.steps, bins) },
-      { id: "requests", title: trace.http.length ? "Requests to the server" : "Requests that ended", meaning: "By how they ended", format: short, tick: short, series: requests },
+      { id: "tokens", title: `Tokens per second${some}`, meaning: "By what they were computed for", format: short, tick: short, series: throughput(trace.parts.map((part) => part.steps), bins) },
+      { id: "requests", title: served ? "Requests to the server" : "Requests that ended", meaning: "By how they ended", format: short, tick: short, series: requests },
     ];
   }, [trace, ended, bins]);
   const outages = useMemo(() => drawnOutages(trace.restarts, map, t1), [trace.version, map, t1]);

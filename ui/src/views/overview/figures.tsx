@@ -1,5 +1,6 @@
 // Percentiles of what requests took, and how many tokens the engine computed a second.
 import { count, duration, number } from "../../format";
+import { visible } from "../session/content";
 import type { Shown } from "./shown";
 import { MEASURES, type Percentiles, firstOutputs, percentilesOf, tokensIn } from "./summary";
 
@@ -19,7 +20,7 @@ export function Figures({ trace, ended, t0, t1 }: Shown) {
           {rows.map(({ id, name, meaning, found }) => <Row key={id} id={id} name={name} meaning={meaning} found={found} />)}
         </tbody>
       </table>
-      <Throughput {...tokensIn(trace.steps, t0, t1)} known={trace.steps.length > 0} />
+      {trace.parts.map((part, place) => <Throughput key={place} {...tokensIn(part.steps, t0, t1)} known={part.steps.length > 0} server={part.server} />)}
     </section>
   );
 }
@@ -34,12 +35,13 @@ function Row({ id, name, meaning, found }: { id: string; name: string; meaning: 
   );
 }
 
-function Throughput(props: { decoded: number; prefilled: number; recomputed: number; busy: number; known: boolean }) {
-  const { decoded, prefilled, recomputed, busy, known } = props;
-  if (!known) return <p class="small soft">No steps are recorded, so nothing is known of tokens per second.</p>;
+function Throughput(props: { decoded: number; prefilled: number; recomputed: number; busy: number; known: boolean; server: string }) {
+  const { decoded, prefilled, recomputed, busy, known, server } = props;
+  if (!known) return <p class="small soft">{server && `${visible(server)}: `}No steps are recorded, so nothing is known of tokens per second.</p>;
   const all = [["decoded", decoded], ["prefilled", prefilled], ["recomputed", recomputed]] as const;
   return (
-    <dl class="ov-tokens" title="Tokens per second of the time in which steps ran; a step that reaches over the stretch's edge counts with its part within">
+    <dl class="ov-tokens" aria-label={server || undefined} title="Tokens per second of the time in which steps ran; a step that reaches over the stretch's edge counts with its part within">
+      {server && <div><dt>server</dt><dd><b>{visible(server)}</b></dd></div>}
       {all.map(([name, tokens]) => (
         <div key={name} data-testid={`ov-${name}`}>
           <dt>{name}</dt>

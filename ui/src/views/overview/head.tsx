@@ -4,18 +4,19 @@ import { setWindow } from "../../app/state";
 import { count, counted, day, duration, isWallClock, moment } from "../../format";
 import { visible } from "../session/content";
 import type { Shown } from "./shown";
-import { openAt } from "./summary";
+import { cutIn, openAt } from "./summary";
 import type { Restart } from "../../model/restarts";
 
 export function Head({ trace, ended, t0, t1, marked, live }: Shown & { marked: boolean; live: boolean }) {
   const open = openAt(trace, t1);
   // At the end of a recording its server was stopped, and with it all that went on.
   const became = live || t1 < trace.to ? "went on" : open === 1 ? "was cut off at its end" : "were cut off at its end";
+  const cut = cutIn(trace, t0, t1);
   const from = Math.max(t0, trace.from);
   return (
     <header class="ov-head">
       <h2 aria-live="polite" data-testid="ov-count">
-        {counted(ended.length, "request")} ended in this {marked ? "stretch" : "recording"}{open > 0 && `, ${count(open)} ${became}`}
+        {counted(ended.length, "request")} ended in this {marked ? "stretch" : "recording"}{open > 0 && `, ${count(open)} ${became}`}{cut > 0 && `, ${count(cut)} cut off when a server ended`}
       </h2>
       <span class="muted small">
         {marked ? `${moment(t0)} to ${moment(t1)}, ${duration(t1 - t0)}` : [isWallClock(from) ? day(from) : "", `${duration(trace.to - trace.from)} recorded`].filter(Boolean).join(" · ")}
@@ -30,11 +31,11 @@ export function Head({ trace, ended, t0, t1, marked, live }: Shown & { marked: b
 /** The deaths of the engine in a stretch, each in a sentence. */
 export function Deaths({ trace, t0, t1, now }: Shown) {
   const died = trace.restarts.all.filter(({ at, seconds }) => at < t1 && (seconds === null ? now : at + seconds) >= t0);
-  return died.map((one) => <p key={one.at} class="note bad" data-testid="death">{toldOf(one, now)}</p>);
+  return died.map((one) => <p key={`${one.server} ${one.at}`} class="note bad" data-testid="death">{toldOf(one, now)}</p>);
 }
 
 /** What is said of one death: when and why, what came of it, and of the requests that were in the engine. */
-export function toldOf({ at, why, attempts, seconds, state, lanes }: Restart, now: number): string {
+export function toldOf({ at, why, attempts, seconds, state, lanes, server }: Restart, now: number): string {
   const became = {
     down: `it has been down for ${duration(now - at)}`,
     restarted: `it took work again after ${duration(seconds)}${attempts > 1 ? `, in ${count(attempts)} starts` : ""}`,
@@ -45,7 +46,7 @@ export function toldOf({ at, why, attempts, seconds, state, lanes }: Restart, no
   const hit = lanes.length
     ? ` ${counted(lanes.length, "request was", "requests were")} in it: ${count(went)} went on in the next one, ${count(lost)} ended with it.`
     : "";
-  return `The engine died at ${moment(at, 0)}${why ? ` (${visible(why)})` : ""}, and ${became}.${hit}`;
+  return `${server ? `${visible(server)}: the` : "The"} engine died at ${moment(at, 0)}${why ? ` (${visible(why)})` : ""}, and ${became}.${hit}`;
 }
 
 /** Seconds as a field shows them. */

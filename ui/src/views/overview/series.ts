@@ -70,13 +70,13 @@ const WORK = [
   { name: "recomputed", colour: "--state-recompute", pattern: "crossed", of: "recomputed" },
 ] as const;
 
-/** Return the tokens of each bin by what they were computed for, per second of its time. */
-export function throughput(steps: Steps, bins: Bins): Series {
+/** Return the tokens of each bin, of all engines together, by what they were computed for, per second of its time. */
+export function throughput(engines: readonly Steps[], bins: Bins): Series {
   const each = WORK.map((): number[] => []);
   for (let bin = 0; bin + 1 < bins.edges.length; bin++) {
     const [from, until] = [bins.edges[bin], bins.edges[bin + 1]];
-    const tokens = tokensIn(steps, from, until);
-    WORK.forEach(({ of }, layer) => each[layer].push(tokens[of] / Math.max(until - from, 1e-9)));
+    const tokens = engines.map((steps) => tokensIn(steps, from, until));
+    WORK.forEach(({ of }, layer) => each[layer].push(tokens.reduce((sum, one) => sum + one[of], 0) / Math.max(until - from, 1e-9)));
   }
   return stacked(WORK.map(({ name, colour, pattern }, layer) => ({ name, colour, pattern, each: each[layer] })));
 }

@@ -54,7 +54,7 @@ function Row({ trace, ledger, now, request, best, odd }: Shown & { request: Requ
   const { lane } = request;
   const label = labelOf(trace, lane);
   const { sentence, first } = useMemo(() => toldOf(request, trace, ledger, now, best), [request, trace.version, best]);
-  const end = request.end ?? now;
+  const end = request.end ?? Math.min(now, lane.cut);
   return (
     <li data-testid="ov-request">
       <a class={label.bare ? "mono ov-label" : "ov-label"} title={visible(lane.id)} href={momentOf(lane.id, { from: request.start, until: end })}>{label.text}</a>

@@ -135,6 +135,11 @@ export function answersIn(entries: readonly HttpEntry[], from: number, until: nu
 /** Return how many requests went on at `time`. */
 export function openAt(trace: Trace, time: number): number {
   let open = 0;
-  for (const lane of trace.lanes) if (lane.length && lane.start < time && (lane.end ?? Infinity) >= time) open += 1;
+  for (const lane of trace.lanes) if (lane.length && lane.start < time && lane.left >= time && lane.cut === Infinity) open += 1;
   return open;
+}
+
+/** Return how many requests were cut off in (from, until] when their server ended and others went on. */
+export function cutIn(trace: Trace, from: number, until: number): number {
+  return trace.lanes.reduce((sum, { end, cut }) => sum + (end === null && cut > from && cut <= until ? 1 : 0), 0);
 }

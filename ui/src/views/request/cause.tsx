@@ -1,12 +1,12 @@
 // Why a request took as long as it did, in one sentence.
 import { useMemo } from "preact/hooks";
 import { link } from "../../app/router";
-import type { Loaded } from "../../app/state";
 import { requestOf } from "../../causes/figures";
 import { ledgerOf } from "../../causes/ledger";
 import { bestPace, toldOf } from "../../causes/told";
 import { duration, percent } from "../../format";
 import type { Lane } from "../../model/lane";
+import type { Trace } from "../../model/trace";
 import { around } from "../timeline/zoom";
 import type { Account, Key } from "./account";
 
@@ -16,8 +16,7 @@ const OUTSIDE: ReadonlySet<Key> = new Set(["received", "server", "rendering", "h
 const WORTH_TELLING = 0.05;
 const LATE = 2;
 
-export function Cause({ loaded, lane, account, now }: { loaded: Loaded; lane: Lane; account: Account; now: number }) {
-  const { trace } = loaded;
+export function Cause({ trace, lane, account, now }: { trace: Trace; lane: Lane; account: Account; now: number }) {
   const all = account.until - account.from;
   // The last records of a request are written a moment after its end.
   const settled = !account.open && trace.to > account.until + LATE;

@@ -36,6 +36,7 @@ const CLOSE = 1e-4;
 
 /** Return the stretches of a request in time order; what goes on ends `now`. */
 export function stretchesOf(trace: Trace, lane: Lane, now: number): Stretch[] {
+  const { steps } = trace.partOf(lane.id);
   const stretches: Stretch[] = [];
   for (let row = 0; row < lane.length; row++) {
     if (lane.state[row] !== DECODE) continue;
@@ -43,7 +44,7 @@ export function stretchesOf(trace: Trace, lane: Lane, now: number): Stretch[] {
     while (last + 1 < lane.length && lane.state[last + 1] === DECODE) last += 1;
     const open = last === lane.length - 1;
     const tokens = open ? null : Math.max(0, lane.tokens[last + 1] - lane.tokens[row]);
-    stretches.push(stretchOf(trace.steps, lane.at[row], lane.until(last, now), open, tokens));
+    stretches.push(stretchOf(steps, lane.at[row], lane.until(last, now), open, tokens));
     row = last;
   }
   return stretches;

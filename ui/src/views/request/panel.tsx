@@ -31,20 +31,21 @@ export function RequestPanel({ request }: { request: string }) {
       </aside>
     );
   }
-  const now = nowOf(loaded);
-  const account = accountOf(loaded.trace, lane, now);
-  const stretches = stretchesOf(loaded.trace, lane, now);
-  const unknown = unknownOf(account, loaded.trace);
-  const pauses = loaded.trace.pausesOf(request);
+  const own = loaded.trace.partOf(request);
+  const now = Math.min(nowOf(loaded), own.cut);
+  const account = accountOf(own, lane, now);
+  const stretches = stretchesOf(own, lane, now);
+  const unknown = unknownOf(account, own);
+  const pauses = own.pausesOf(request);
   const pause = pauses.find((one) => one.at === selectedPause.value);
   return (
     <aside class="dc-panel" aria-label={`Request ${request}`}>
-      <Head request={request} question={factsOf(loaded.trace, lane).question} />
+      <Head request={request} server={loaded.trace.parts.length > 1 ? own.server : ""} question={factsOf(own, lane).question} />
       <div class="dc-body">
-        <Cause loaded={loaded} lane={lane} account={account} now={now} />
+        <Cause trace={own} lane={lane} account={account} now={now} />
         <WaitsForYou request={request} />
         <p class="small soft">
-          <b data-testid="request-time">{duration(account.until - account.from)}</b>{account.open && (loaded.recording.live ? " so far" : " until the recording ended")}{lane.lost && " until its engine died"}, {count(lane.tokens[lane.length - 1])} tokens,{" "}
+          <b data-testid="request-time">{duration(account.until - account.from)}</b>{account.open && (loaded.recording.live && own.cut === Infinity ? " so far" : " until the recording ended")}{lane.lost && " until its engine died"}, {count(lane.tokens[lane.length - 1])} tokens,{" "}
           <a href={link("session", [lane.session])} data-testid="request-session">{lane.session === lane.id ? "its session" : <>session <span class="mono">{lane.session}</span></>}</a>
         </p>
         <StateBar lane={lane} now={now} />
@@ -52,7 +53,7 @@ export function RequestPanel({ request }: { request: string }) {
         {unknown && <p class="small soft">{unknown}</p>}
         <LaneTable lane={lane} now={now} />
         <h3>How fast it decoded</h3>
-        <Decoding key={request} shown={loaded.trace} lane={lane} stretches={stretches} />
+        <Decoding key={request} shown={own} lane={lane} stretches={stretches} />
         <h3>Pauses</h3>
         {pauses.length ? <Pauses pauses={pauses} chosen={pause ?? null} /> : <p class="small soft">It has not paused.</p>}
         {pause && (
@@ -71,12 +72,13 @@ export function RequestPanel({ request }: { request: string }) {
   );
 }
 
-function Head({ request, question = "" }: { request: string; question?: string }) {
+function Head({ request, question = "", server = "" }: { request: string; question?: string; server?: string }) {
   return (
     <header class="dc-head">
       <span class="grow">
         {question && <b title={visible(question)}>{visible(question)}</b>}
         <span class={question ? "mono small soft" : "mono"} title={request}>{request}</span>
+        {server && <span class="small soft" data-testid="request-server">on {visible(server)}</span>}
       </span>
       <button class="plain" onClick={() => select("")} aria-label="Close (Esc)" title="Close (Esc)">✕</button>
     </header>

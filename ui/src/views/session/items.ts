@@ -17,6 +17,8 @@ export interface Item {
   /** What the user asked first, where content was captured; else "". */
   title: string;
   who: Who;
+  /** What its server is called, where there are several. */
+  server: string;
   /** The tools that were called, for a session without a title. */
   tools: string;
   runs: Run[];
@@ -59,6 +61,11 @@ const known = new WeakMap<Trace, Map<string, Kept>>();
 
 /** Return all items in the order of their arrival; those of which nothing is new are the same objects. */
 export function itemsOf(trace: Trace, now: number): Item[] {
+  const items = trace.parts.flatMap((part) => itemsOfOne(part, Math.min(now, part.cut)));
+  return items.sort((a, b) => a.start - b.start || (a.id < b.id ? -1 : 1));
+}
+
+function itemsOfOne(trace: Trace, now: number): Item[] {
   let kept = known.get(trace);
   if (!kept) known.set(trace, (kept = new Map()));
   const items: Item[] = [];
@@ -73,7 +80,7 @@ export function itemsOf(trace: Trace, now: number): Item[] {
     }
     items.push(one.item);
   }
-  return items.sort((a, b) => a.start - b.start || (a.id < b.id ? -1 : 1));
+  return items;
 }
 
 /** Runs by their conversation, or the session that they used; and sessions that no run has used. */
@@ -173,6 +180,7 @@ function item(trace: Trace, id: string, runs: Run[], sessions: SessionFigures[],
   return {
     id, runs, sessions, start, end, seconds,
     who: whoOf(trace.spans, runs[0]),
+    server: trace.server,
     title: runs[0] ? askedIn(runs[0]) : "",
     tools: toolsOf(runs, sessions),
     duration: (end ?? now) - start,

@@ -54,6 +54,7 @@ function Row({ item, picked, longest, href, parts }: RowProps) {
         {!item.title && item.tools && <span class="muted small session-tools">{visible(item.tools)}</span>}
         <StateBar seconds={item.seconds} share={item.duration / longest} />
       </th>
+      {item.server && <td class="session-who" title={visible(item.server)}>{visible(brief(item.server, 18))}</td>}
       {parts.map((part) => <td key={part} class="session-who" title={visible(item.who[part])}>{visible(brief(item.who[part], 18))}</td>)}
       {COLUMNS.map(({ key, text }) => (
         <td key={key} class={key === "errors" && item.errors ? "num bad" : "num"}>{text(item)}</td>
@@ -81,6 +82,8 @@ function sortOf(text: string): { key: SortKey; ascending: boolean } {
 /** Only the sessions of one tenant, user or named session. */
 const chosenBy: Record<Part, Param> = { tenant: param("se.tenant", ""), user: param("se.user", ""), session: param("se.name", "") };
 
+const serverBy = param("se.server", "");
+
 const valuesOf = (items: Item[], part: Part): string[] => [...new Set(items.map((item) => item.who[part]))].filter(Boolean).sort();
 
 /** Rows that are shown before more are asked for. */
@@ -90,12 +93,13 @@ export function SessionList({ items, picked, trace }: { items: Item[]; picked: I
   const words = search.value;
   const sort = sortOf(order.value);
   const [most, setMost] = useState(PAGE);
+  const several = trace.parts.length > 1;
   const asked = WHO.filter(({ key }) => items.some((item) => item.who[key]));
   const parts = asked.map(({ key }) => key);
   const chosen = parts.map((part) => chosenBy[part].value).join("\n");
   const rows = useMemo(
-    () => listed(items.filter((item) => PARTS.every((part) => !chosenBy[part].value || item.who[part] === chosenBy[part].value)), words, sort.key, sort.ascending),
-    [items, words, order.value, chosen],
+    () => listed(items.filter((item) => (!several || !serverBy.value || item.server === serverBy.value) && PARTS.every((part) => !chosenBy[part].value || item.who[part] === chosenBy[part].value)), words, sort.key, sort.ascending),
+    [items, words, order.value, chosen, several, serverBy.value],
   );
   const longest = scaleOf(largest(items.map((item) => item.duration), 1e-3));
   const by = (key: SortKey): void =>
@@ -107,8 +111,14 @@ export function SessionList({ items, picked, trace }: { items: Item[]; picked: I
           data-testid="session-search" onInput={(event) => (search.value = event.currentTarget.value)} />
         <span class="muted small" role="status">{rows.length === items.length ? counted(items.length, "session") : `${count(rows.length)} of ${counted(items.length, "session")}`}</span>
       </div>
-      {asked.length > 0 && (
+      {(asked.length > 0 || several) && (
         <div class="sessions-bar" role="group" aria-label="Who asked">
+          {several && (
+            <select aria-label="server" value={serverBy.value} data-testid="by-server" onChange={(event) => (serverBy.value = event.currentTarget.value)}>
+              <option value="">every server</option>
+              {[...new Set(trace.parts.map((part) => part.server))].map((name) => <option key={name} value={name}>{visible(name)}</option>)}
+            </select>
+          )}
           {asked.map(({ key, name }) => (
             <select key={key} aria-label={name} value={chosenBy[key].value} data-testid={`by-${key}`} onChange={(event) => (chosenBy[key].value = event.currentTarget.value)}>
               <option value="">every {name}</option>
@@ -122,6 +132,7 @@ export function SessionList({ items, picked, trace }: { items: Item[]; picked: I
           <caption class="hidden-visually">Sessions</caption>
           <thead><tr>
             <th>session</th>
+            {several && <th>server</th>}
             {[...asked, ...COLUMNS].map(({ key, name, meaning }) => (
               <th key={key} class={parts.includes(key as Part) ? "" : "num"} title={meaning} aria-sort={sort.key === key ? (sort.ascending ? "ascending" : "descending") : "none"}>
                 <button class="plain sort" onClick={() => by(key)}>

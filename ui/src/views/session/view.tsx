@@ -25,10 +25,11 @@ export function SessionView() {
   if (!loaded) return null;
   const id = route.value.path[0] ?? "";
   const picked = id ? find(items, id) : undefined;
+  const own = picked && loaded.trace.partOf(picked.sessions[0]?.id ?? picked.runs[0]?.id ?? picked.id);
   return (
     <div class={picked ? "session chosen" : "session"} data-testid="session">
       <SessionList items={items} picked={picked} trace={loaded.trace} />
-      {picked && <Detail item={picked} trace={loaded.trace} recording={loaded.recording} version={made} now={now} />}
+      {picked && own && <Detail item={picked} trace={own} recording={loaded.recording} version={made} now={Math.min(now, own.cut)} />}
       {id !== "" && !picked && (
         <div class="view"><Refused trace={loaded.trace} id={id} /><p class="note" role="status">This recording has no session, run or request called {visible(id)}. Choose one from the list.</p></div>
       )}
@@ -54,6 +55,7 @@ function Detail({ item, trace, recording, version: made, now }: Shown) {
           {saidOf(item.who) && <span data-testid="who">by <b>{visible(saidOf(item.who))}</b></span>}
           {item.who.answer && <span class="mono" title={`The answer's id: ${visible(item.who.answer)}`}>{visible(brief(item.who.answer, 20))}</span>}
           {item.who.request && <span class="mono" title={`X-Request-Id: ${visible(item.who.request)}`}>{visible(brief(item.who.request, 16))}</span>}
+          {item.server && <span data-testid="session-server">on <b>{visible(item.server)}</b></span>}
           <span>arrived {day(item.start)}</span>
           <span>{item.end === null ? <>open for <b>{duration(now - item.start)}</b></> : <b>{duration(item.end - item.start)}</b>}</span>
           {item.sessions.length === 1 && item.sessions.map((session) => session.ttft !== null && (

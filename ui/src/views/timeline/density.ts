@@ -19,7 +19,7 @@ export function densityBy(
   const parts = Array.from({ length: layers }, () => new Float64Array(width + 2));
   const steps = Array.from({ length: layers }, () => new Float64Array(width + 2));
   for (const lane of lanes) {
-    if (!lane.length || lane.start > scale.to || (lane.end ?? Infinity) < scale.from) continue;
+    if (!lane.length || lane.start > scale.to || lane.left < scale.from) continue;
     // A window costs as much as the rows in it, however long the lane is.
     const first = Math.max(0, lane.rowAt(scale.from));
     let from = scale.x(lane.at[first]);

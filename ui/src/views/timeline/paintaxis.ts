@@ -14,7 +14,7 @@ export function paintLines(frame: Frame): void {
     // Others stand in a packed row too: only the lane itself is told apart there.
     const packed = frame.kind === "packed";
     const from = packed ? scale.x(lane.start) - 4 : 0;
-    const to = packed ? scale.x(lane.end ?? frame.now) + 4 : scale.width;
+    const to = packed ? scale.x(Math.min(lane.left, frame.now)) + 4 : scale.width;
     context.fillRect(from, Math.round(top), to - from, rowHeight);
   });
   context.fillStyle = colours.line;
@@ -30,7 +30,7 @@ export function paintSelected(frame: Frame): void {
   eachLane(frame, (lane, top) => {
     if (lane.id !== selected) return;
     const from = Math.max(scale.x(lane.start), 0) - 3;
-    const to = Math.min(scale.x(lane.end ?? frame.now), scale.width) + 3;
+    const to = Math.min(scale.x(Math.min(lane.left, frame.now)), scale.width) + 3;
     context.strokeStyle = colours.accent;
     context.lineWidth = 2;
     context.strokeRect(from, Math.round(top) + 1, Math.max(to - from, 8), rowHeight - 2);

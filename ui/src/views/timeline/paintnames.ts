@@ -61,11 +61,18 @@ function nameOf(frame: Frame, row: LaneRow): string {
   const seen: Lane[] = [];
   for (let k = from; k < to; k++) {
     const lane = row.lanes[k];
-    if (lane.id === frame.hovered || lane.id === frame.selected || row.lanes.length === 1) return labelOf(frame.trace, lane);
-    if ((lane.end ?? Infinity) >= frame.scale.from) seen.push(lane);
+    if (lane.id === frame.hovered || lane.id === frame.selected || row.lanes.length === 1) return titleOf(frame, lane);
+    if (lane.left >= frame.scale.from) seen.push(lane);
   }
-  if (seen.length === 1) return labelOf(frame.trace, seen[0]);
+  if (seen.length === 1) return titleOf(frame, seen[0]);
   return seen.length ? `${seen.length} requests` : "";
+}
+
+/** A request's label, behind its server's where there are several. */
+function titleOf({ trace }: Frame, lane: Lane): string {
+  const { server } = trace.partOf(lane.id);
+  const label = labelOf(trace, lane);
+  return trace.parts.length > 1 && server ? `${said(server)} · ${label}` : label;
 }
 
 /** The text, or as much of its beginning as fits. */

@@ -38,13 +38,13 @@ const order = computed<Order>(() => (ORDERS.includes(wantedOrder.value) ? wanted
 /** Filters of the timeline alone, by their names in the address. */
 export const MORE = {
   model: param("tl.model", ""), finish: param("tl.finish", ""), error: param("tl.error", ""), failure: param("tl.failure", ""),
-  tenant: param("tl.tenant", ""), user: param("tl.user", ""), session: param("tl.session", ""),
+  tenant: param("tl.tenant", ""), user: param("tl.user", ""), session: param("tl.session", ""), server: param("tl.server", ""),
   seconds: param("tl.seconds", ""), waited: param("tl.waited", ""), tokens: param("tl.tokens", ""),
 };
 const least = (text: string): number => Math.max(0, Number.parseFloat(text) || 0);
 export const more = computed<More>(() => ({
   model: MORE.model.value, finish: MORE.finish.value, error: MORE.error.value, failure: MORE.failure.value,
-  tenant: MORE.tenant.value, user: MORE.user.value, session: MORE.session.value,
+  tenant: MORE.tenant.value, user: MORE.user.value, session: MORE.session.value, server: MORE.server.value,
   seconds: least(MORE.seconds.value), waited: least(MORE.waited.value), tokens: least(MORE.tokens.value),
 }));
 
@@ -86,7 +86,7 @@ export const rowHeight = computed<number>(() => layout.value.rowHeight);
 export const byArrival = computed(() => order.value === "arrival");
 
 /** Whether a request was here within a window. */
-export const isWithin = (lane: Lane, { t0, t1 }: Window): boolean => lane.start < t1 && (lane.end ?? Infinity) > t0;
+export const isWithin = (lane: Lane, { t0, t1 }: Window): boolean => lane.start < t1 && lane.left > t0;
 
 /** The row that has a request; -1: none. */
 export const rowOf = (request: string): number => rows.peek().findIndex((row) => row.lanes.some((lane) => lane.id === request));

@@ -2,13 +2,14 @@
 import { count, duration } from "../../format";
 import { STATES } from "../../model/lane";
 import { current, filters, folding, following, setFilters, timeMap, timeWindow, trace, version } from "../../app/state";
+import { visible } from "../session/content";
 import { Choice } from "./choice";
 import { MoreFilters, clearMore } from "./morefilters";
 import { LAYOUTS, type Wanted } from "./rows/layout";
 import { ORDERS, type Order } from "./rows/order";
 import { STATE_NAMES } from "./shape";
 import {
-  clock, lanes, more, showAll, toggleFolding, toggleFollowing, toggleWithin, wantedLayout, wantedOrder, whole, withinOnly, zoomBy,
+  MORE, clock, lanes, more, showAll, toggleFolding, toggleFollowing, toggleWithin, wantedLayout, wantedOrder, whole, withinOnly, zoomBy,
 } from "./store";
 
 const OUTCOMES: [value: string, name: string][] = [
@@ -42,6 +43,9 @@ export function Toolbar() {
         options={STATES.map((name) => [name, STATE_NAMES[name]])}
       />
       <Choice label="Outcome" value={outcome} all="all outcomes" options={OUTCOMES} set={(value) => setFilters({ outcome: value })} />
+      {trace.value && trace.value.parts.length > 1 && (
+        <Choice label="Server" value={MORE.server.value} all="all servers" options={[...new Set(trace.value.parts.map((part) => part.server))].map((name) => [name, visible(name)])} set={(value) => (MORE.server.value = value)} />
+      )}
       <MoreFilters />
       {any && <button class="plain" onClick={clear}>Clear</button>}
       <span class="muted small" role="status">{shownOf()}</span>

@@ -5,6 +5,7 @@ import { WaitsLine } from "../../people/view";
 import { current, nowOf } from "../../app/state";
 import { lackedOf } from "../request/lacks";
 import { PauseSplit } from "../request/pausesplit";
+import { visible } from "../session/content";
 import { GUTTER } from "./frame";
 import { pauseDuring } from "./hit";
 import { labelOf } from "./rows/facts";
@@ -27,6 +28,7 @@ export function Tooltip() {
     <div class="tl-tip" style={style} role="presentation">
       {label !== found.lane.id && <b class="tl-tip-label">{label}</b>}
       <div class="mono tl-tip-id">{found.lane.id}</div>
+      {loaded.trace.parts.length > 1 && <div class="soft">on {visible(loaded.trace.partOf(found.lane.id).server)}</div>}
       {row >= 0 && <StateLines found={found} row={row} now={nowOf(loaded)} live={loaded.recording.live} />}
       <WaitLine found={found} row={row} />
       <PauseLines found={found} />
@@ -45,7 +47,7 @@ function StateLines({ found: { lane }, row, now, live }: { found: Hover; row: nu
         <i style={{ background: `var(--state-${name})` }} />
         <b>{STATE_NAMES[name]}</b>
         {lane.state[row] === PERSON && <span class="muted">({STATE_NAMES[STATES[lane.kv[row]]]})</span>}
-        {name !== "ended" && <span>{duration(until - lane.at[row])}{open && (live ? " so far" : " until the recording ended")}</span>}
+        {name !== "ended" && <span>{duration(until - lane.at[row])}{open && (live && lane.cut === Infinity ? " so far" : " until the recording ended")}</span>}
       </div>
       <div class="muted">since {moment(lane.at[row])}</div>
       {name !== "ended" && (

@@ -120,7 +120,7 @@ export function compared(pauses: readonly Pause[]): Pause[] {
 
 /** The tools' shares of the engine's steps. Pauses without a name are not told from what is no tool's. */
 function engineOf(trace: Trace): Map<string, number> {
-  if (trace.empty || !trace.steps.length) return new Map();
+  if (trace.empty || !trace.parts.some((part) => part.steps.length)) return new Map();
   const { rows } = usedBy("tool", { trace, from: trace.from, until: trace.to + 1, now: trace.to, blockTokens: 0 });
   return new Map(rows.filter((one) => one.name !== "").map((one) => [one.name, one.own.seconds]));
 }

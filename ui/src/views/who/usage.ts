@@ -10,7 +10,8 @@ import { NOBODY, whoOf } from "../../model/who";
 import { numberIn, textIn } from "../session/transcript";
 
 export const DIMENSIONS = ["tenant", "user", "session", "tool", "model"] as const;
-export type Dimension = (typeof DIMENSIONS)[number];
+/** Servers are a dimension where recordings of several are shown as one. */
+export type Dimension = (typeof DIMENSIONS)[number] | "server";
 
 export interface Usage {
   /** Requests of the engine that were here. */
@@ -72,20 +73,19 @@ interface Asker {
   /** The session that started it. */
   parent: string;
   model: string;
+  server: string;
 }
 
 /** Return who used the engine in a stretch, in no order. */
 export function usedBy(dimension: Dimension, stretch: Stretch): Used {
-  const shares = new Shares(stretch.trace, stretch.from, stretch.until, stretch.blockTokens);
-  const tally = new Tally(dimension, stretch, shares);
-  tally.addLanes();
-  tally.addTurns();
-  tally.addPauses();
-  tally.addFailures();
+  const tally = new Tally(dimension);
+  let steps = 0;
+  // Each engine's steps are shared by its own requests.
+  for (const trace of stretch.trace.parts) steps += tally.take({ ...stretch, trace, now: Math.min(stretch.now, trace.cut) });
   const rows = tally.rows();
   const total = nothing();
   for (const { own } of rows.all) add(total, own);
-  return { rows: rows.roots, total, steps: shares.seconds };
+  return { rows: rows.roots, total, steps };
 }
 
 class Tally {
@@ -94,14 +94,28 @@ class Tally {
   private readonly parents = new Map<string, string>();
   private readonly askers = new Map<Run, Asker>();
 
-  constructor(private readonly dimension: Dimension, private readonly stretch: Stretch, private readonly shares: Shares) {}
+  private stretch!: Stretch;
+  private shares!: Shares;
 
-  addLanes(): void {
+  constructor(private readonly dimension: Dimension) {}
+
+  /** Add all of one engine; return the seconds of its steps. */
+  take(stretch: Stretch): number {
+    this.stretch = stretch;
+    this.shares = new Shares(stretch.trace, stretch.from, stretch.until, stretch.blockTokens);
+    this.addLanes();
+    this.addTurns();
+    this.addPauses();
+    this.addFailures();
+    return this.shares.seconds;
+  }
+
+  private addLanes(): void {
     const { trace, from, until, now } = this.stretch;
     for (const lane of trace.lanes) {
-      if (!lane.length || lane.start >= until || (lane.end ?? Infinity) < from) continue;
+      if (!lane.length || lane.start >= until || lane.left < from) continue;
       const run = trace.spans.runOfRequest(lane.id);
-      const asker = run ? this.askerOf(run) : { ...NOBODY, session: lane.session, named: false, model: "" };
+      const asker = run ? this.askerOf(run) : { ...this.nobody(), session: lane.session };
       if (this.dimension === "tool") this.addByTool(lane, asker);
       else this.add(asker, { requests: 1, ...this.shares.of(lane, now) });
       if (!run) this.add(asker, tokensOf(lane, from, until));
@@ -118,7 +132,7 @@ class Tally {
   }
 
   /** A turn's tokens count when it ends. */
-  addTurns(): void {
+  private addTurns(): void {
     for (const run of this.stretch.trace.runs) {
       for (const { end, attributes } of run.turns) {
         if (end === null || !this.within(end)) continue;
@@ -130,14 +144,14 @@ class Tally {
     }
   }
 
-  addPauses(): void {
+  private addPauses(): void {
     const { trace } = this.stretch;
     for (const pause of trace.pauses) {
       const behind = pause.at + (pause.wholeSeconds ?? NaN);
       if (!this.within(behind)) continue;
       const lane = trace.byRequest.get(pause.request);
       const run = trace.spans.runOfRequest(pause.request);
-      const asker = run ? this.askerOf(run) : { ...NOBODY, session: lane?.session ?? pause.session, named: false, model: "" };
+      const asker = run ? this.askerOf(run) : { ...this.nobody(), session: lane?.session ?? pause.session };
       this.add(asker, { recomputed: pause.end?.recomputed_tokens ?? 0 }, pause.tool ?? "");
       if (this.dimension !== "tool") continue;
       // What a tool brought into the context is the tool's, and not the model's.
@@ -147,12 +161,12 @@ class Tally {
     }
   }
 
-  addFailures(): void {
+  private addFailures(): void {
     const { trace, from, until } = this.stretch;
     for (const group of failingIn(trace, from, until)) {
       if (group.kind === "engine died") continue;
       for (const { run, tenant, times, where } of group.all) {
-        const asker = run ? this.askerOf(run) : { ...NOBODY, tenant, session: "", named: false, model: "" };
+        const asker = run ? this.askerOf(run) : { ...this.nobody(), tenant };
         this.add(asker, { failures: times }, trace.tools.has(where) ? where : "");
       }
     }
@@ -214,6 +228,10 @@ class Tally {
     return asker;
   }
 
+  private nobody(): Asker {
+    return { ...NOBODY, named: false, model: "", server: this.stretch.trace.server };
+  }
+
   private within(at: number): boolean {
     return at >= this.stretch.from && at < this.stretch.until;
   }
@@ -226,7 +244,7 @@ function askerOf(trace: Trace, run: Run): Asker {
   const model = [run.span, ...run.turns].map(modelOf).find(Boolean) ?? "";
   const session = sessionOf(trace, run);
   return {
-    tenant: who.tenant, user: who.user, session, named: session === who.session, model,
+    tenant: who.tenant, user: who.user, session, named: session === who.session, model, server: trace.server,
     parent: started === session ? "" : started,
   };
 }

@@ -41,12 +41,14 @@ const COLUMNS: readonly Column[] = [
 ];
 const NOBODY: Record<Dimension, string> = {
   tenant: "without a key's name", user: "no user named", session: "no session", tool: "no tool: questions and decoding", model: "model not known",
+  server: "no server",
 };
 
 const wanted = param<Dimension>("wh.by", "tenant");
 const order = param("wh.sort", "-seconds");
 const search = param("wh.q", "");
-const dimensionOf = (): Dimension => (DIMENSIONS.includes(wanted.value) ? wanted.value : "tenant");
+const dimensionsOf = (): readonly Dimension[] => ((current.value?.trace.parts.length ?? 0) > 1 ? [...DIMENSIONS, "server"] : DIMENSIONS);
+const dimensionOf = (): Dimension => (dimensionsOf().includes(wanted.value) ? wanted.value : "tenant");
 
 function ordering(): { by: string; down: boolean } {
   const [, minus, name] = /^(-?)(.*)$/.exec(order.value)!;
@@ -98,7 +100,7 @@ function Who({ used, dimension, t0, t1, marked }: { used: Used; dimension: Dimen
       <div class="row">
         <h2>Who</h2>
         <div class="row" role="group" aria-label="By what">
-          {DIMENSIONS.map((each) => (
+          {dimensionsOf().map((each) => (
             <button key={each} aria-pressed={each === dimension} onClick={() => (wanted.value = each)}>{each}</button>
           ))}
         </div>
@@ -203,7 +205,7 @@ function Links({ row, dimension }: { row: UsageRow; dimension: Dimension }) {
   return <a href={timelineOf(row, dimension)} aria-label={`${said} in the timeline`}>timeline</a>;
 }
 
-const FILTERS: Record<Dimension, string> = { tenant: "tl.tenant", user: "tl.user", session: "tl.session", tool: "tool", model: "tl.model" };
+const FILTERS: Record<Dimension, string> = { tenant: "tl.tenant", user: "tl.user", session: "tl.session", tool: "tool", model: "tl.model", server: "tl.server" };
 
 /** The timeline with the requests of a row. */
 function timelineOf(row: UsageRow, dimension: Dimension): string {

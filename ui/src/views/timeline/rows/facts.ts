@@ -65,7 +65,7 @@ export function labelOf(trace: Trace, lane: Lane): string {
 /** Whether an id begins so: as a whole, or any of its parts behind a dash if four characters or more are given. */
 export function idBegins(id: string, word: string): boolean {
   const lower = id.toLowerCase();
-  return lower.startsWith(word) || (word.length >= 4 && lower.includes(`-${word}`));
+  return lower.startsWith(word) || lower.startsWith(word, lower.indexOf(":") + 1) || (word.length >= 4 && lower.includes(`-${word}`));
 }
 
 /** Seconds that a request has waited in the queue; `now` ends what goes on. */

@@ -15,13 +15,15 @@ export interface More {
   tenant: string;
   user: string;
   session: string;
+  /** What its server is called, where there are several. */
+  server: string;
   /** Least seconds from arrival to the end, least seconds in the queue, least tokens. */
   seconds: number;
   waited: number;
   tokens: number;
 }
 
-export const NO_MORE: More = { model: "", finish: "", error: "", failure: "", tenant: "", user: "", session: "", seconds: 0, waited: 0, tokens: 0 };
+export const NO_MORE: More = { model: "", finish: "", error: "", failure: "", tenant: "", user: "", session: "", server: "", seconds: 0, waited: 0, tokens: 0 };
 
 /** Whether a lane is what the filters ask for. */
 export function passing(trace: Trace, { q, tool, state, outcome }: Filters): (lane: Lane) => boolean {
@@ -37,9 +39,10 @@ export function passing(trace: Trace, { q, tool, state, outcome }: Filters): (la
 
 /** Whether a lane is what the further filters ask for; `now` ends what goes on. */
 export function passingMore(trace: Trace, more: More, now: number): (lane: Lane) => boolean {
-  const { model, finish, error, failure, seconds, waited, tokens } = more;
+  const { model, finish, error, failure, server, seconds, waited, tokens } = more;
   return (lane) => {
-    if (seconds && (lane.end ?? now) - lane.start < seconds) return false;
+    if (server && trace.parts.length > 1 && trace.partOf(lane.id).server !== server) return false;
+    if (seconds && Math.min(lane.left, now) - lane.start < seconds) return false;
     if (waited && waitedOf(lane, now) < waited) return false;
     if (tokens && tokensOf(lane) < tokens) return false;
     const asks = PARTS.some((part) => more[part]);

@@ -109,8 +109,8 @@ export class Packing {
   private settle(): void {
     for (let i = 0; i < this.lanes.length; i++) this.ends[i] ??= this.lanes[i].end;
     this.open = this.open.filter((place) => {
-      if (place.lane.end === null) return true;
-      this.taken.push({ ...place, end: place.lane.end });
+      if (place.lane.left === Infinity) return true;
+      this.taken.push({ ...place, end: place.lane.left });
       return false;
     });
   }
@@ -122,8 +122,8 @@ export class Packing {
     this.rows[row].push(lane);
     this.lanes.push(lane);
     this.ends.push(lane.end);
-    const place = { lane, row, end: lane.end ?? Infinity };
-    if (lane.end === null) this.open.push(place);
+    const place = { lane, row, end: lane.left };
+    if (lane.left === Infinity) this.open.push(place);
     else this.taken.push(place);
   }
 }

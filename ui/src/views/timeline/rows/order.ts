@@ -10,7 +10,7 @@ export type Order = (typeof ORDERS)[number];
 export function ordered(trace: Trace, lanes: Lane[], order: Order, now: number): Lane[] {
   if (order === "arrival") return lanes;
   const size: Record<Exclude<Order, "arrival">, (lane: Lane) => number> = {
-    duration: (lane) => (lane.end ?? now) - lane.start,
+    duration: (lane) => Math.min(lane.left, now) - lane.start,
     waiting: (lane) => waitedOf(lane, now),
     regret: (lane) => regretOf(trace, lane),
   };
