@@ -134,6 +134,8 @@ def views(entries: list[Entry]) -> dict[str, str]:
         "memory": "memory?rec=1",
         "session": f"session/{chat}?rec=1",
         "tools": "tools?rec=1",
+        "who": "who?rec=1&wh.by=tool",
+        "errors": "errors?rec=1",
         "predictions": "predictions?rec=caesura",
         "compare": "compare?rec=caesura&with=preserve",
     }
@@ -181,7 +183,7 @@ async def make(folder: Path) -> None:
             os.environ[variable] = str(Path(name, variable.lower()))
         worked = await work(Path(name))
         files = ArtifactStore(default_artifacts())
-        write("json", [worked, *simulated()], folder / RECORDED, files)
+        write("json", [worked, *simulated()], folder / RECORDED, [files])
         folder.joinpath(ADDRESSES).write_text(json.dumps(views(worked[1]), indent=1))
 
 
