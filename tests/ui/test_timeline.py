@@ -93,9 +93,9 @@ async def test_keys_go_from_request_to_request_and_into_the_decision(shown: Show
 
 
 async def test_keys_zoom_and_move(shown: Shown) -> None:
-    press = shown.press
+    press, before = shown.press, window_of(shown)
     await press("+")
-    closer = await until_window(shown, other_than=window_of(shown))
+    closer = await until_window(shown, other_than=before)
     assert closer[1] - closer[0] < WINDOW[1] - WINDOW[0]
     await press("ArrowRight")
     right = await until_window(shown, other_than=closer)
