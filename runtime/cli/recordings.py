@@ -67,18 +67,34 @@ class Span:
         return since, until
 
 
-def export(
-    store: Path,
-    wanted: Sequence[str],
-    files: Sequence[Path],
-    output: Path,
-    form: str | None,
-    span: Span,
-    config: Path | None,
-) -> None:
-    """Write recordings of the store and of files of records; raise `UsageError` on failure."""
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Recordings of a store, by what a user wrote, and of files of records, within a span.
+
+    Without either it is the store's newest recording.
+    """
+
+    store: Path
+    wanted: Sequence[str]
+    files: Sequence[Path]
+    span: Span
+
+    def held(self) -> list[Held]:
+        """Return the recordings with their entries. Raises `UsageError` where one is missing."""
+        return [_cut(recording, bodies, self.span) for recording, bodies in self._found()]
+
+    def _found(self) -> Iterator[tuple[Recording, Iterable[str]]]:
+        for path in self.files:
+            yield from read_lines(path)
+        for said in self.wanted or ([] if self.files else ["last"]):
+            recording = catalog.find(self.store, said)
+            yield recording, (body for _, body in catalog.bodies(self.store, int(recording.id)))
+
+
+def export(chosen: Chosen, output: Path, form: str | None, config: Path | None) -> None:
+    """Write recordings to a file; raise `UsageError` on failure."""
     form = format_of(output, form)
-    held = [_cut(recording, bodies, span) for recording, bodies in _found(store, wanted, files)]
+    held = chosen.held()
     if form == ATIF:
         raise UsageError(
             "a file in ATIF holds one session: name it by --session ID; `caesura trace ls ID` lists"
@@ -97,15 +113,7 @@ def export(
         )
 
 
-def export_session(
-    store: Path,
-    wanted: Sequence[str],
-    files: Sequence[Path],
-    output: Path,
-    form: str | None,
-    span: Span,
-    session: str,
-) -> None:
+def export_session(chosen: Chosen, output: Path, form: str | None, session: str) -> None:
     """Write a session as a trajectory in ATIF; raise `UsageError` on failure."""
     form = format_of(output, form)
     if form != ATIF:
@@ -113,7 +121,7 @@ def export_session(
             f"--session {session} is for ATIF, and the format is {form}: give --format atif, or"
             " leave --session out"
         )
-    held = [_cut(recording, bodies, span) for recording, bodies in _found(store, wanted, files)]
+    held = chosen.held()
     if len(held) != 1:
         raise UsageError(
             f"a session is exported from one recording, got {len(held)}: name one of them"
@@ -157,16 +165,6 @@ def format_of(output: Path, form: str | None) -> str:
         known = ", ".join((".html", ".json", ".jsonl", *LONG_SUFFIXES))
         raise UsageError(f"unknown suffix of {output.name!r}; choose from: {known}")
     return SUFFIXES[output.suffix]
-
-
-def _found(
-    store: Path, wanted: Sequence[str], files: Sequence[Path]
-) -> Iterator[tuple[Recording, Iterable[str]]]:
-    for path in files:
-        yield from read_lines(path)
-    for said in wanted or ([] if files else ["last"]):
-        recording = catalog.find(store, said)
-        yield recording, (body for _, body in catalog.bodies(store, int(recording.id)))
 
 
 def _cut(recording: Recording, bodies: Iterable[str], span: Span) -> Held:

@@ -154,11 +154,11 @@ def export(
 
     with mistakes_told():
         place, span = browsing.store_file(store, config), files.Span(since, until, last)
-        known = recordings or []
+        chosen = files.Chosen(place, recordings or [], records or [], span)
         if session is not None:
-            files.export_session(place, known, records or [], output, form, span, session)
+            files.export_session(chosen, output, form, session)
         else:
-            files.export(place, known, records or [], output, form, span, config)
+            files.export(chosen, output, form, config)
 
 
 @app.command()

@@ -53,7 +53,7 @@ export class Joined extends Trace {
     this.sessions = new Union(parts, (id) => this.byMark.get(markOf(id)));
     this.spans = new JoinedSpans(parts, (id) => this.partOf(id));
     this.restarts = new JoinedRestarts(parts);
-    this.seen = new Map(parts.map((part) => [part, { lanes: 0, pauses: new Set(), gaps: 0, http: 0 }]));
+    this.seen = new Map(parts.map((part) => [part, { version: 0, lanes: 0, pauses: new Set(), gaps: 0, http: 0 }]));
   }
 
   override get parts(): readonly Part[] {
@@ -74,6 +74,9 @@ export class Joined extends Trace {
   }
 
   private takeFrom(part: Part, seen: Seen): void {
+    // Most parts have ended: nothing of them is gone through again.
+    if (seen.version === part.version) return;
+    seen.version = part.version;
     merge(this.lanes, part.lanes.slice(seen.lanes), (one) => one.start);
     seen.lanes = part.lanes.length;
     for (const [id, lane] of part.byRequest) if (!this.byRequest.has(id)) this.byRequest.set(id, lane);
@@ -143,6 +146,7 @@ function merge<T>(list: T[], fresh: readonly T[], time: (one: T) => number): voi
 
 /** How much of a part has been taken in. */
 interface Seen {
+  version: number;
   lanes: number;
   pauses: Set<Pause>;
   gaps: number;
