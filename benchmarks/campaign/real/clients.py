@@ -58,6 +58,7 @@ class Clients:
         self._server, self._rng, self._outcome, self._found = server, rng, outcome, found
         self._chat: dict[str, str] = {}
         self._response: dict[str, str] = {}
+        self._decks: dict[tuple[str, ...], list[str]] = {}
         self.notes = {"asked": 0, "written": 0, "unsure": 0}
         """Sessions that must write one note; those told that it was written; those not told."""
 
@@ -75,7 +76,7 @@ class Clients:
         """Ask until `goes_on(sessions)` is false."""
         while goes_on(self._outcome.sessions):
             self._outcome.sessions += 1
-            manner = self._rng.choices(list(MANNERS), list(MANNERS.values()))[0]
+            manner = self._dealt([one for one, times in MANNERS.items() for _ in range(times)])
             question = self._rng.choice(QUESTIONS)
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
@@ -86,10 +87,17 @@ class Clients:
                 self._found("lost", f"{seen}{manner} {question!r}: {error!r}")
             self._outcome.ends[f"{manner}: {end}"] += 1
 
+    def _dealt(self, kinds: list[str]) -> str:
+        """Draw from a shuffled deck, so that short campaigns, too, meet every kind."""
+        deck = self._decks.setdefault(tuple(kinds), [])
+        if not deck:
+            deck += self._rng.sample(kinds, len(kinds))
+        return deck.pop()
+
     async def _session(self, http: httpx.AsyncClient, question: str, manner: str) -> str:
         """Ask again while the server says that it does not take work; return how it ended."""
         key = uuid.UUID(int=self._rng.getrandbits(128)).hex
-        chosen = self._rng.choice(TOOLS.get(manner, [""]))
+        chosen = self._dealt(TOOLS.get(manner, [""]))
         if manner == "note":
             self.notes["asked"] += 1
         while True:

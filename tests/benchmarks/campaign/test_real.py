@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.campaign.__main__ import main
 from benchmarks.campaign.real import run as real
-from benchmarks.campaign.real.clients import Clients
+from benchmarks.campaign.real.clients import MANNERS, Clients
 from benchmarks.campaign.real.faults import (
     DISK_FULL,
     ENGINE_KILLED,
@@ -23,7 +23,9 @@ from benchmarks.campaign.real.faults import (
     WORKER_KILLED,
     Faults,
 )
+from benchmarks.campaign.real.odd_tools import NOTE, ODD
 from benchmarks.campaign.real.rest import Usage, growths, runs_in_journal
+from benchmarks.campaign.report import Outcome
 from caesura.runtime.journal.record import begun, encoded
 from caesura.runtime.journal.store import Entry, SqliteJournal
 
@@ -189,6 +191,24 @@ async def test_kills_leave_a_server_twice_the_time_that_they_cost(
     await strike(server, [SERVER_KILLED, WORKER_KILLED], 400)
     between = [second - first - 30 for first, second in itertools.pairwise(killed)]
     assert len(between) > 2 and min(between) >= 60
+
+
+async def test_a_short_campaign_meets_all_manners_and_all_odd_tools(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    met: list[str] = []
+
+    async def ask(
+        self: Clients, http: object, question: str, manner: str, key: str, chosen: str
+    ) -> str:
+        met.append(chosen or manner)
+        return "answered"
+
+    monkeypatch.setattr(Clients, "_ask", ask)
+    outcome = Outcome(runs=1)
+    clients = Clients(Nothing(tmp_path), random.Random(0), outcome, print)  # type: ignore[arg-type]
+    await clients.go(None, lambda sessions: sessions < 40)  # type: ignore[arg-type]
+    assert set(met) == {NOTE, "environment", *ODD, *set(MANNERS) - {"note", "odd", "environment"}}
 
 
 def life(name: str, begin: int, end: int, start: float, by_hour: float) -> list[Usage]:
