@@ -262,20 +262,19 @@ class RunTrace:
             self._usage += Usage(turns=1)  # a turn that ended early counts too
 
     def _end(self, ended: RunEnded | None, error: BaseException | None) -> None:
-        self._span.set_attributes(
-            {
-                names.INPUT_TOKENS: self._input[names.INPUT_TOKENS],
-                names.OUTPUT_TOKENS: self._usage.completion_tokens,
-                names.CACHED_TOKENS: self._input[names.CACHED_TOKENS],
-                names.APPENDED_TOKENS: self._usage.prompt_tokens,
-                names.TURNS: self._usage.turns,
-                names.CALLS: self._usage.calls,
-            }
-        )
-        if self._tells_content and self._written is not None:
-            self._content.set(self._span, names.OUTPUT_MESSAGES, self._written)
+        told: dict[str, AttributeValue] = {
+            names.INPUT_TOKENS: self._input[names.INPUT_TOKENS],
+            names.OUTPUT_TOKENS: self._usage.completion_tokens,
+            names.CACHED_TOKENS: self._input[names.CACHED_TOKENS],
+            names.APPENDED_TOKENS: self._usage.prompt_tokens,
+            names.TURNS: self._usage.turns,
+            names.CALLS: self._usage.calls,
+        }
         if ended is not None:
-            self._span.set_attribute(names.FINISH_REASONS, (names.REASONS[ended.reason],))
+            told[names.FINISH_REASONS] = (names.REASONS[ended.reason],)
         elif error is not None:
             fail_by(self._span, error)
+        self._span.set_attributes(told)
+        if self._tells_content and self._written is not None:
+            self._content.set(self._span, names.OUTPUT_MESSAGES, self._written)
         self._span.end()

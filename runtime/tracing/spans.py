@@ -9,9 +9,9 @@ from opentelemetry.trace import SpanKind, TraceState
 from opentelemetry.util.types import Attributes
 
 from caesura.runtime.recording import conventions as names
-from caesura.runtime.recording.entries import without_content
+from caesura.runtime.recording.entries import Entry, without_content
 from caesura.runtime.recording.recorder import Recorder
-from caesura.scheduler.records import SpanEvent, SpanRecord
+from caesura.scheduler.records import SpanRecord
 
 LASTING = (names.INVOKE_AGENT, names.EXECUTE_TOOL)
 """The operations that are shown while under way; the engine's records show the turns."""
@@ -40,13 +40,13 @@ class SpanEntries(SpanProcessor):
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Record that a run or a call has begun."""
         if _is_ours(span) and (span.attributes or {}).get(names.OPERATION) in LASTING:
-            self._recorder.add([record_of(span).entry()])
+            self._recorder.add([entry_of(span)])
 
     def on_end(self, span: ReadableSpan) -> None:
         """Record an ended span."""
         if not _is_ours(span):
             return
-        entry = record_of(span).entry()
+        entry = entry_of(span)
         entry["attributes"] |= self._kept.pop(_id_of(span), {})
         self._recorder.add([entry if self._recorder.content else without_content(entry)])
 
@@ -58,24 +58,32 @@ class SpanEntries(SpanProcessor):
         return True
 
 
-def record_of(span: ReadableSpan) -> SpanRecord:
-    """Return a span as a record; times in Unix seconds, `end` None while it is open."""
+def entry_of(span: ReadableSpan) -> Entry:
+    """Return a span as the entry of a `SpanRecord`; times in Unix seconds, `end` None while open.
+
+    It is written here field by field, since runs pay for it in their event loop.
+    """
     context, parent = span.get_span_context(), span.parent
-    return SpanRecord(
-        trace=f"{context.trace_id:032x}" if context else "",
-        span=f"{_id_of(span):016x}",
-        name=span.name,
-        start=(span.start_time or 0) / 1e9,
-        end=None if span.end_time is None else span.end_time / 1e9,
-        parent=f"{parent.span_id:016x}" if parent else None,
-        status=span.status.status_code.name.lower(),
-        message=span.status.description or "",
-        attributes=dict(span.attributes or {}),
-        events=tuple(
-            SpanEvent(event.name, event.timestamp / 1e9, dict(event.attributes or {}))
-            for event in span.events
-        ),
-    )
+    return {
+        "kind": SpanRecord.kind,
+        "trace": f"{context.trace_id:032x}" if context else "",
+        "span": f"{_id_of(span):016x}",
+        "name": span.name,
+        "start": (span.start_time or 0) / 1e9,
+        "end": None if span.end_time is None else span.end_time / 1e9,
+        "parent": f"{parent.span_id:016x}" if parent else None,
+        "status": span.status.status_code.name.lower(),
+        "message": span.status.description or "",
+        "attributes": dict(span.attributes or {}),
+        "events": [
+            {
+                "name": each.name,
+                "at": each.timestamp / 1e9,
+                "attributes": dict(each.attributes or {}),
+            }
+            for each in span.events
+        ],
+    }
 
 
 def _id_of(span: ReadableSpan) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import Status, StatusCode
 
 from caesura.distribution import install
 from caesura.runtime.errors import UsageError
@@ -18,6 +19,8 @@ from caesura.runtime.recording.storage import Store
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.testing import ScriptedEngine, call, fail, say
 from caesura.runtime.tracing.setup import tracing_of
+from caesura.runtime.tracing.spans import entry_of
+from caesura.scheduler.records import SpanEvent, SpanRecord
 from caesura.tools import tool
 from tests.kit.spans import Spans, set_up_anew, spans
 from tests.runtime.tracing.receivers import http_receiver
@@ -192,3 +195,23 @@ def test_a_span_with_too_much_content_is_recorded_without_it(telling: Recorder) 
     assert small["attributes"]["gen_ai.input.messages"] == "x" * 10
     assert large == {**span, "attributes": counted}
     assert telling.dropped == 0
+
+
+def test_an_entry_is_that_of_its_record(spans: Spans) -> None:
+    provider = TracerProvider()
+    provider.add_span_processor(spans.processor)
+    tracer = provider.get_tracer("caesura")
+    with tracer.start_as_current_span("run", attributes={"a": 1}) as run:
+        with tracer.start_as_current_span("turn") as turn:
+            turn.add_event("sent", {"b": "c"}, timestamp=2_000_000_000)
+            turn.set_status(Status(StatusCode.ERROR, "no"))
+        open_entry = entry_of(run)  # type: ignore[arg-type]
+    inner, outer = (entry_of(each) for each in spans.all)
+    assert [open_entry["end"], open_entry["parent"], open_entry["status"]] == [None, None, "unset"]
+    assert (inner["parent"], inner["trace"]) == (outer["span"], outer["trace"])
+    for entry in (inner, outer, open_entry):
+        told = {name: entry[name] for name in entry if name not in ("kind", "events")}
+        events = tuple(SpanEvent(**each) for each in entry["events"])
+        assert SpanRecord(**told, events=events).entry() == entry
+    assert inner["events"] == [{"name": "sent", "at": 2.0, "attributes": {"b": "c"}}]
+    assert (inner["status"], inner["message"]) == ("error", "no")
