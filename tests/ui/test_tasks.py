@@ -6,6 +6,7 @@ link or a tab, a choice in a list, or going to a field to type.
 
 import asyncio
 import json
+import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,8 +51,10 @@ TASKS = {
     "h": Task("Is today slower than yesterday?", 3, 1),
     "i": Task("Send this to a colleague", 1, 1),
     "j": Task("When and why did the engine die, and whom did it hit?", None, 0),
+    "k": Task("Who uses the engine now?", None, 2),
     "l": Task("What failed, how often, since when?", None, 1),
     "m": Task("Which session, and which user, took most tokens?", 2, 3),
+    "m by tool": Task("Which tool cost most, at a price?", None, 4),
     "n": Task("From the id in a client's log to its request", None, 3),
     "o": Task("Take it to Perfetto", 2, 2),
 }
@@ -300,6 +303,46 @@ async def test_j_when_and_why_the_engine_died(open_page: Open, exported: Any) ->
     walk.ends()
 
 
+async def test_k_who_uses_the_engine_now(open_page: Open, serving: Any) -> None:
+    ago = time.time() - made.BEGAN - 60
+    running = [("ann", "chat-1", "decode", 30), ("ann", "chat-2", "paused", 10)]
+    running += [("bob", "chat-3", "waiting", 0), ("eve", "chat-4", "prefill", 24)]
+    rows = [(ago, request, state, blocks, 0, 500) for _, request, state, blocks in running]
+    # The dearest of all has gone.
+    rows += [(ago, "chat-5", "decode", 900, 0, 9000), (ago + 20, "chat-5", "ended", 0, 0, 9000)]
+    runs = [
+        made.span(
+            str(number),
+            "0",
+            "invoke_agent helper",
+            ago,
+            None,
+            caesura__tenant=tenant,
+            caesura__request__id=request,
+        )
+        for number, (tenant, request) in enumerate(
+            [*(known[:2] for known in running), ("carl", "chat-5")], 1
+        )
+    ]
+    endpoint = await serving()
+    await endpoint.written([*runs, made.lanes(rows)])
+    shown = await open_page(endpoint.ui)
+    walk = Walk(shown, "k")
+    await walk.tab("who")
+    await walk.click("[data-testid=who-now]")
+    await shown.says("3 tenants at", within="[data-testid=who-view]")
+    told = [row[:6] for row in await cells(shown.page, "[data-testid=who-row]")]
+    assert told == [
+        ["ann", "1", "1", "0", "40", "63 %"],
+        ["eve", "1", "0", "0", "24", "38 %"],
+        ["bob", "0", "0", "1", "0", "0 %"],
+    ]
+    walk.ends()
+    later = time.time() - made.BEGAN
+    await endpoint.written([made.lanes([(later, "chat-3", "decode", 136, 0, 2000)])])
+    await shown.says("136", "68 %", within="[data-testid=who-row]:first-child")
+
+
 async def test_l_what_failed_how_often_and_since_when(open_page: Open, users: str) -> None:
     shown = await open_page(users)
     walk = Walk(shown, "l")
@@ -322,6 +365,27 @@ async def test_m_which_session_of_a_user_took_most_tokens(open_page: Open, users
     await shown.page.wait_for_selector("th[aria-sort=descending]")
     first = await shown.text("[data-testid=session-row] >> nth=0")
     assert "520" in first, "the longest context of ann's is that of d"
+    walk.ends()
+
+
+async def test_m_which_tool_cost_most(open_page: Open, exported: Any) -> None:
+    entries = [
+        entry | {"given_tokens": 700}
+        if entry["kind"] == "session" and entry["session"] == made.B
+        else entry
+        for entry in of_users()
+    ]
+    shown = await open_page(exported((made.recording(), entries)))
+    walk = Walk(shown, "m by tool")
+    await walk.tab("who")
+    await walk.click("[data-testid=who-view] button:text-is('tool')")
+    await walk.type("[data-testid=price-input]", "1000000")
+    await shown.page.keyboard.press("Enter")
+    await walk.click(".wh-table th button:text-is('cost')")
+    await shown.page.wait_for_selector("th[aria-sort=descending] button:has-text('cost')")
+    first = shown.page.locator("[data-testid=who-row]").first
+    assert (await first.inner_text()).startswith("ask_user")
+    assert amount(await first.locator("[data-testid=cost]").inner_text()) == 700
     walk.ends()
 
 

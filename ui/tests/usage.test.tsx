@@ -159,6 +159,36 @@ test("the view folds out sub-agents, shows costs once there are prices, and lead
   expect(find("who-rule").textContent).toContain("is told apart");
 });
 
+test("who is there at a moment, and what they hold, without those who left and the queue's blocks", () => {
+  const { rows, total } = usedBy("tenant", { ...whole, until: 5.001, now: 5, moment: 5 });
+  expect(named(rows, "ann").own).toMatchObject({ running: 2, paused: 0, waiting: 0, held: 14 });
+  expect(named(rows, "bob").own).toMatchObject({ running: 1, held: 8 });
+  expect(total).toMatchObject({ running: 3, held: 22 });
+  const behind = usedBy("tenant", { ...whole, until: 8.001, now: 8, moment: 8 });
+  expect(behind.total).toMatchObject({ running: 0, paused: 0, waiting: 1, held: 0 });
+  // A paused request is its tool's.
+  expect(named(usedBy("tool", { ...whole, until: 7, now: 7, moment: 7 }).rows, "search").own).toMatchObject({ paused: 1, held: 11 });
+  expect(usedBy("tool", whole).total).toMatchObject({ running: 0, paused: 0, waiting: 0, held: 0 });
+});
+
+test("a recording that is over has no now", async () => {
+  const shown = loaded(RECORDING, ENTRIES);
+  current.value = shown;
+  timeWindow.value = null;
+  route.value = parse("#/who?wh.now=1");
+  version.value += 1;
+  await act(() => render(<WhoView />, page));
+  expect(find("who-now")).toBe(null);
+  expect(find("requests")).not.toBe(null);
+  current.value = { ...shown, recording: { ...RECORDING, live: true } };
+  await act(() => {
+    version.value += 1;
+  });
+  expect(find("who-now").getAttribute("aria-pressed")).toBe("true");
+  expect(find("requests")).toBe(null);
+  expect([find("running"), find("held")].map((one) => one.textContent)).toEqual(["0", "0"]);
+});
+
 test("a sample in which nobody is named has one row", async () => {
   current.value = loaded(SAMPLE_RECORDING, sample({ sessions: 3 }));
   route.value = parse("#/who");

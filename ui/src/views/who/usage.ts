@@ -1,7 +1,8 @@
 // Who used the engine in a stretch of time: tokens, memory, time of its steps and failures, by what asked for them.
+import { holds } from "../../causes/holders";
 import { Shares } from "../../causes/shares";
 import { failingIn } from "../../model/failing";
-import { DECODE, type Lane, LOADING, isActive, isPause } from "../../model/lane";
+import { DECODE, type Lane, LOADING, LOST, WAITING, isActive, isPause } from "../../model/lane";
 import { resultTokensOf } from "../../model/loops";
 import type { SpanEntry } from "../../model/records";
 import type { Run } from "../../model/spans";
@@ -28,6 +29,12 @@ export interface Usage {
   /** Shares of the engine's steps. */
   seconds: number;
   failures: number;
+  /** At the stretch's moment: requests that are computed or copied, that wait for a tool or a person, that queue. */
+  running: number;
+  paused: number;
+  waiting: number;
+  /** Blocks that those not in the queue hold then. */
+  held: number;
 }
 
 export interface UsageRow {
@@ -51,6 +58,8 @@ export interface Stretch {
   now: number;
   /** Tokens of a block; 0: not known. */
   blockTokens: number;
+  /** When it is asked who is there; without it nobody is counted. */
+  moment?: number;
 }
 
 /** The usage by one dimension, and by all together. */
@@ -61,8 +70,10 @@ export interface Used {
   steps: number;
 }
 
-export const nothing = (): Usage =>
-  ({ requests: 0, prompt: 0, cached: 0, told: 0, decoded: 0, recomputed: 0, blockSeconds: 0, seconds: 0, failures: 0 });
+export const nothing = (): Usage => ({
+  requests: 0, prompt: 0, cached: 0, told: 0, decoded: 0, recomputed: 0, blockSeconds: 0, seconds: 0, failures: 0,
+  running: 0, paused: 0, waiting: 0, held: 0,
+});
 
 interface Asker {
   tenant: string;
@@ -117,7 +128,7 @@ class Tally {
       const run = trace.spans.runOfRequest(lane.id);
       const asker = run ? this.askerOf(run) : { ...this.nobody(), session: lane.session };
       if (this.dimension === "tool") this.addByTool(lane, asker);
-      else this.add(asker, { requests: 1, ...this.shares.of(lane, now) });
+      else this.add(asker, { requests: 1, ...this.shares.of(lane, now), ...this.presenceOf(lane) });
       if (!run) this.add(asker, tokensOf(lane, from, until));
     }
   }
@@ -127,8 +138,19 @@ class Tally {
     const tools = toolsOf(this.stretch.trace, lane);
     for (const tool of new Set(tools)) {
       const taken = this.shares.of(lane, this.stretch.now, (row) => tools[row] === tool);
-      this.add(asker, { requests: 1, ...taken }, tool);
+      this.add(asker, { requests: 1, ...taken, ...this.presenceOf(lane, (row) => tools[row] === tool) }, tool);
     }
+  }
+
+  /** What a request does and holds at the moment, if that is in one of the rows that `takes` names. */
+  private presenceOf(lane: Lane, takes: (row: number) => boolean = () => true): Partial<Usage> {
+    const { moment } = this.stretch;
+    if (moment === undefined || moment >= lane.left) return {};
+    const row = lane.rowAt(moment);
+    if (row < 0 || lane.kv[row] === LOST || !takes(row)) return {};
+    const state = lane.kv[row];
+    const does = isPause(state) ? "paused" : state === WAITING ? "waiting" : "running";
+    return { [does]: 1, held: holds(lane, row) ? lane.blocks[row] : 0 };
   }
 
   /** A turn's tokens count when it ends. */

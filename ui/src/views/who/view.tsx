@@ -1,6 +1,6 @@
 // Who used the engine: one row for each tenant, user, session, tool or model, with what it took and costs.
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { param } from "../../app/address";
+import { param, toggle } from "../../app/address";
 import { link } from "../../app/router";
 import { type Loaded, current, nowOf, timeWindow, version, wholeOf } from "../../app/state";
 import { blockSeconds, brief, count, counted, day, duration, moment, number, percent, short } from "../../format";
@@ -16,6 +16,12 @@ const PACE = 1000;
 const MOST = 300;
 const RULE = "A step's seconds are divided by its query tokens: those computed first, again, and decoded; requests in the same state have equal parts. "
   + "Block-seconds are the blocks that a request held, paused or not, by the time; a block that several share counts for each. A turn's tokens count when it ends.";
+/** "Now" is who is there at this moment, and what was used in so many seconds before it. */
+const NOW = 10;
+/** Records come in batches: a moment that ends the last of them is in it, in seconds. */
+const CLOSE = 1e-3;
+const NOW_RULE = `Blocks and requests are those of this moment, and the engine's seconds are of the last ${NOW} s. `
+  + "A request's blocks are those of its last change of state: one that decodes has grown since. A block that several share counts for each.";
 const TOOLS = " A tool has its pauses until the request decodes again, and the tokens of its results.";
 
 interface Column {
@@ -39,6 +45,17 @@ const COLUMNS: readonly Column[] = [
   { key: "failures", name: "failures", meaning: "Runs, turns and calls that failed, and requests that were refused", of: (one) => one.failures, text: count },
   { key: "cost", name: "cost", meaning: "By the prices that are set; they add up", of: costOf, text: number },
 ];
+
+/** What is told of this moment. */
+const nowColumns = ({ total, steps }: Used): readonly Column[] => [
+  { key: "running", name: "running", meaning: "Requests that are computed or copied now", of: (one) => one.running, text: count },
+  { key: "paused", name: "paused", meaning: "Requests that wait for a tool or a person now", of: (one) => one.paused, text: count },
+  { key: "waiting", name: "waiting", meaning: "Requests in the queue now", of: (one) => one.waiting, text: count },
+  { key: "held", name: "blocks", meaning: "Blocks that they hold now", of: (one) => one.held, text: count },
+  { key: "heldShare", name: "of all held", meaning: "The part of all blocks that anybody holds now", of: (one) => (total.held ? one.held / total.held : null), text: percent },
+  { key: "seconds", name: "engine", meaning: `Its shares of the engine's steps of the last ${NOW} s`, of: (one) => one.seconds, text: duration },
+  { key: "secondsShare", name: "of the engine", meaning: "The part of those steps", of: (one) => (steps ? one.seconds / steps : null), text: percent },
+];
 const NOBODY: Record<Dimension, string> = {
   tenant: "without a key's name", user: "no user named", session: "no session", tool: "no tool: questions and decoding", model: "model not known",
   server: "no server",
@@ -46,20 +63,29 @@ const NOBODY: Record<Dimension, string> = {
 
 const wanted = param<Dimension>("wh.by", "tenant");
 const order = param("wh.sort", "-seconds");
+const nowOrder = param("wh.now-sort", "-held");
+const ofNow = toggle("wh.now");
 const search = param("wh.q", "");
 const dimensionsOf = (): readonly Dimension[] => ((current.value?.trace.parts.length ?? 0) > 1 ? [...DIMENSIONS, "server"] : DIMENSIONS);
 const dimensionOf = (): Dimension => (dimensionsOf().includes(wanted.value) ? wanted.value : "tenant");
 
-function ordering(): { by: string; down: boolean } {
-  const [, minus, name] = /^(-?)(.*)$/.exec(order.value)!;
-  const known = name === "name" || COLUMNS.some(({ key }) => key === name);
-  return known ? { by: name, down: minus === "-" } : { by: "seconds", down: true };
+/** A column, or the names; an unknown one is as the usual. */
+interface Ordering {
+  by: string;
+  column: Column | undefined;
+  down: boolean;
+}
+
+function ordering(columns: readonly Column[], text: string, usual: string): Ordering {
+  const [, minus, name] = /^(-?)(.*)$/.exec(text)!;
+  const column = columns.find(({ key }) => key === name);
+  if (column || name === "name") return { by: name, column, down: minus === "-" };
+  return { by: usual, column: columns.find(({ key }) => key === usual), down: true };
 }
 
 /** The rows in order; those without a value come last either way. */
-export function sorted(rows: readonly UsageRow[], by: string, down: boolean, prices: Prices): UsageRow[] {
+function sorted(rows: readonly UsageRow[], { column, down }: Ordering, prices: Prices): UsageRow[] {
   const sign = down ? -1 : 1;
-  const column = COLUMNS.find(({ key }) => key === by);
   if (!column) return [...rows].sort((a, b) => sign * a.name.localeCompare(b.name));
   const value = (row: UsageRow): number => column.of(row.whole, prices) ?? sign * Infinity;
   return [...rows].sort((a, b) => (value(a) === value(b) ? a.name.localeCompare(b.name) : sign * (value(a) - value(b))));
@@ -73,28 +99,64 @@ export function mentions(row: UsageRow, words: readonly string[]): boolean {
 
 export function WhoView() {
   const loaded = current.value;
-  const made = useMeasured(version.value, PACE);
+  const isNow = ofNow.value && loaded?.recording.live === true;
+  const time = useSeconds(isNow);
+  const made = useMeasured(`${version.value} ${time}`, PACE);
   const window = timeWindow.value;
-  const { t0, t1 } = window ?? wholeOf(loaded?.trace ?? null);
   const dimension = dimensionOf();
   useEffect(recallPrices, []);
-  const used = useMemo(
-    () => loaded && usedBy(dimension, { trace: loaded.trace, from: t0, until: t1, now: nowOf(loaded), blockTokens: blockTokensOf(loaded) }),
-    [loaded, made, window?.t0, window?.t1, dimension],
-  );
+  const stretch = useMemo(() => {
+    const now = loaded ? nowOf(loaded) : 0;
+    if (isNow) return { t0: now - NOW, t1: now + CLOSE, now };
+    return { ...(window ?? wholeOf(loaded?.trace ?? null)), now };
+  }, [loaded, made, isNow, window?.t0, window?.t1]);
+  const used = useMemo(() => {
+    if (!loaded) return null;
+    const { t0: from, t1: until, now } = stretch;
+    return usedBy(dimension, { trace: loaded.trace, from, until, now, blockTokens: blockTokensOf(loaded), moment: isNow ? now : undefined });
+  }, [loaded, stretch, dimension]);
   if (!loaded || !used) return null;
-  return <Who used={used} dimension={dimension} t0={t0} t1={t1} marked={window !== null} />;
+  return <Who used={used} dimension={dimension} {...stretch} marked={window !== null} live={loaded.recording.live} isNow={isNow} />;
+}
+
+/** Counts seconds while it is `on`: what is used now changes without entries, too. */
+function useSeconds(on: boolean): number {
+  const [seconds, setSeconds] = useState(0);
+  useEffect(() => {
+    const timer = on ? setInterval(() => setSeconds((before) => before + 1), PACE) : undefined;
+    return () => clearInterval(timer);
+  }, [on]);
+  return seconds;
 }
 
 function blockTokensOf({ recording: { about } }: Loaded): number {
   return typeof about.block_size === "number" ? about.block_size : 0;
 }
 
-function Who({ used, dimension, t0, t1, marked }: { used: Used; dimension: Dimension; t0: number; t1: number; marked: boolean }) {
-  const { by, down } = ordering();
+interface Shown {
+  used: Used;
+  dimension: Dimension;
+  t0: number;
+  t1: number;
+  /** Whether the reader marked the stretch. */
+  marked: boolean;
+  live: boolean;
+  isNow: boolean;
+}
+
+function Who({ used, dimension, t0, t1, marked, live, isNow }: Shown) {
   const prices = pricesOf(told.value);
+  const columns = isNow ? nowColumns(used) : COLUMNS.filter(({ key }) => key !== "cost" || costOf(used.total, prices) !== null);
+  const setting = isNow ? nowOrder : order;
+  const ordered = ordering(columns, setting.value, isNow ? "held" : "seconds");
   const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-  const rows = sorted(used.rows.filter((row) => mentions(row, words)), by, down, prices);
+  const here = isNow ? used.rows.filter(({ whole: { running, paused, waiting, seconds } }) => running + paused + waiting + seconds > 0) : used.rows;
+  const all = sorted(here.filter((row) => mentions(row, words)), ordered, prices);
+  // What no tool did is no answer to which tool it was.
+  const rows = dimension === "tool" ? [...all.filter((row) => row.name), ...all.filter((row) => !row.name)] : all;
+  const turn = (key: string): void => {
+    setting.value = `${(ordered.by === key ? !ordered.down : key !== "name") ? "-" : ""}${key}`;
+  };
   return (
     <div class="view wh" data-testid="who-view">
       <div class="row">
@@ -104,17 +166,20 @@ function Who({ used, dimension, t0, t1, marked }: { used: Used; dimension: Dimen
             <button key={each} aria-pressed={each === dimension} onClick={() => (wanted.value = each)}>{each}</button>
           ))}
         </div>
+        {live && <button aria-pressed={isNow} title="Who uses the engine at this moment" onClick={() => (ofNow.value = !isNow)} data-testid="who-now">now</button>}
         <span class="soft" role="status">
-          {counted(rows.length, dimension)}{marked ? " in the marked stretch" : ""}, {day(t0)} to {moment(t1, 0)}
+          {isNow ? `${counted(rows.length, dimension)} at ${moment(t1, 0)}` : `${counted(rows.length, dimension)}${marked ? " in the marked stretch" : ""}, ${day(t0)} to ${moment(t1, 0)}`}
         </span>
         <span class="grow" />
         <input type="search" placeholder={`Search by ${dimension}`} aria-label="Search who" value={search.value}
           onInput={(event) => (search.value = event.currentTarget.value)} />
       </div>
-      <PriceFields prices={prices} />
-      {rows.length ? <Table rows={rows} used={used} dimension={dimension} by={by} down={down} prices={prices} /> : <p class="soft">Nobody used the engine here.</p>}
+      {!isNow && <PriceFields prices={prices} />}
+      {rows.length
+        ? <Table rows={rows} used={used} dimension={dimension} columns={columns} ordered={ordered} turn={turn} prices={prices} />
+        : <p class="soft">{isNow ? "Nobody uses the engine now." : "Nobody used the engine here."}</p>}
       <p class="muted small" data-testid="who-rule">
-        {RULE}{dimension === "tool" && TOOLS} Steps ran for {duration(used.steps)}{used.steps > 0 && `, of which ${percent(used.total.seconds / used.steps)} is told apart`}.
+        {isNow ? NOW_RULE : RULE}{dimension === "tool" && TOOLS} Steps ran for {duration(used.steps)}{used.steps > 0 && `, of which ${percent(used.total.seconds / used.steps)} is told apart`}.
       </p>
     </div>
   );
@@ -139,12 +204,15 @@ interface TableProps {
   rows: readonly UsageRow[];
   used: Used;
   dimension: Dimension;
-  by: string;
-  down: boolean;
+  columns: readonly Column[];
+  ordered: Ordering;
+  /** Sort by a column; the one by which it is sorted is turned round. */
+  turn: (key: string) => void;
   prices: Prices;
 }
 
-function Table({ rows, used, dimension, by, down, prices }: TableProps) {
+function Table({ rows, used, dimension, columns, ordered, turn, prices }: TableProps) {
+  const { by, down } = ordered;
   const [open, setOpen] = useState<ReadonlySet<string>>(new Set());
   const fold = (id: string): void => {
     const next = new Set(open);
@@ -152,10 +220,8 @@ function Table({ rows, used, dimension, by, down, prices }: TableProps) {
     setOpen(next);
   };
   const flat = (list: readonly UsageRow[], depth: number): { row: UsageRow; depth: number }[] =>
-    list.flatMap((row) => [{ row, depth }, ...(open.has(row.id) ? flat(sorted(row.children, by, down, prices), depth + 1) : [])]);
+    list.flatMap((row) => [{ row, depth }, ...(open.has(row.id) ? flat(sorted(row.children, ordered, prices), depth + 1) : [])]);
   const all = flat(rows, 0);
-  const columns = COLUMNS.filter(({ key }) => key !== "cost" || costOf(used.total, prices) !== null);
-  const turn = (key: string): void => void (order.value = `${(by === key ? !down : key !== "name") ? "-" : ""}${key}`);
   const head = (key: string, name: string, meaning: string) => (
     <th key={key} class={key === "name" ? "" : "num"} title={meaning} aria-sort={by === key ? (down ? "descending" : "ascending") : "none"}>
       <button class="plain sort" onClick={() => turn(key)}>{name}{by === key && <span aria-hidden="true">{down ? " ↓" : " ↑"}</span>}</button>
