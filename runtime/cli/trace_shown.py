@@ -221,7 +221,15 @@ def _turn(number: int, span: SpanRecord) -> Item:
     unread = sum(event.name == names.CALL_MALFORMED for event in span.events)
     if unread:
         parts.append(f"[red]{counted(unread, 'call')} could not be read[/red]")
-    return span.start, ", ".join(parts) + _fault(span), []
+    return span.start, ", ".join(parts) + _fault(span), list(_difference(told))
+
+
+def _difference(told: Mapping[str, Any]) -> Iterator[str]:
+    """Yield excerpts of what was remembered and of what came, where they are recorded."""
+    for said, name in (("remembered", names.FOLLOW_UP_KEPT), ("came", names.FOLLOW_UP_SENT)):
+        if name in told:
+            text = json.dumps(str(told[name]), ensure_ascii=False)
+            yield f"[dim]{said}: {escape(text)}[/dim]"
 
 
 def _follow_up(told: Mapping[str, Any]) -> str:

@@ -50,7 +50,17 @@ INPUT_MESSAGES = "gen_ai.input.messages"
 OUTPUT_MESSAGES = "gen_ai.output.messages"
 TOOL_ARGUMENTS = "gen_ai.tool.call.arguments"
 TOOL_RESULT = "gen_ai.tool.call.result"
-CONTENT = (INPUT_MESSAGES, OUTPUT_MESSAGES, TOOL_ARGUMENTS, TOOL_RESULT)
+FOLLOW_UP_KEPT = "caesura.follow_up.kept"
+FOLLOW_UP_SENT = "caesura.follow_up.sent"
+"""On a chat whose history no longer continues: excerpts of what is remembered and what came."""
+CONTENT = (
+    INPUT_MESSAGES,
+    OUTPUT_MESSAGES,
+    TOOL_ARGUMENTS,
+    TOOL_RESULT,
+    FOLLOW_UP_KEPT,
+    FOLLOW_UP_SENT,
+)
 
 # -- values of these attributes --------------------------------------------------------------------
 
@@ -95,6 +105,8 @@ PAUSE_LOADED_TOKENS = "caesura.pause.loaded_tokens"
 FOLLOW_UP_OUTCOME = "caesura.follow_up.outcome"
 FOLLOW_UP_WHY = "caesura.follow_up.why"
 FOLLOW_UP_FIELD = "caesura.follow_up.field"
+FOLLOW_UP_MESSAGE = "caesura.follow_up.message"
+"""The place of the message that the field belongs to, from 0."""
 FOLLOW_UP_SPLICED_TOKENS = "caesura.follow_up.spliced_tokens"
 SPELLED_TOKENS = "caesura.spelled_tokens"
 """On a chat: special tokens that its new messages spelled, and that were rendered as text."""

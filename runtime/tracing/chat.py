@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from opentelemetry.trace import Span
 from opentelemetry.util.types import AttributeValue
@@ -29,6 +30,7 @@ from caesura.runtime.tracing.content import (
     whole_input,
 )
 from caesura.runtime.tracing.status import fail_by
+from caesura.scheduler.histories import place_of
 from caesura.scheduler.messages import Message, Sampling
 
 
@@ -101,6 +103,18 @@ class ChatTrace:
             names.APPENDED_TOKENS: new,
         }
 
+    def message(self) -> Message:
+        """Return what the turn wrote as a message; it is empty if content is not wanted."""
+        said: dict[str, Any] = {"role": "assistant", "content": "".join(self._text)}
+        if self._reasoning:
+            said["reasoning"] = "".join(self._reasoning)
+        if self._made:
+            said["tool_calls"] = [
+                {"id": each.call_id, "function": {"name": each.name, "arguments": each.arguments}}
+                for each in self._made
+            ]
+        return said
+
     def end(self, error: BaseException | None) -> str | None:
         """End the span, and return what the turn wrote, as JSON, if content is wanted.
 
@@ -167,7 +181,11 @@ def _follow_up(report: FollowUpReport) -> dict[str, AttributeValue]:
         names.FOLLOW_UP_WHY: report.why,
         names.FOLLOW_UP_SPLICED_TOKENS: report.spliced_tokens,
     }
-    return told | {names.FOLLOW_UP_FIELD: report.field} if report.field else told
+    if report.field:
+        told[names.FOLLOW_UP_FIELD] = report.field
+    if (place := place_of(report.field)) is not None:
+        told[names.FOLLOW_UP_MESSAGE] = place
+    return told
 
 
 def _pause(report: ResumeReport) -> dict[str, AttributeValue]:

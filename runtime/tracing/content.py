@@ -142,7 +142,7 @@ def json_of(message: Mapping[str, Any]) -> str:
 
 
 def _message(message: Message) -> dict[str, Any]:
-    content = _plain(message.get("content"))
+    content = plain(message.get("content"))
     if message.get("role") == "tool":
         part = {"type": "tool_call_response", "id": message.get("tool_call_id")}
         return {"role": "tool", "parts": [{**part, "response": cut(content)}]}
@@ -153,7 +153,7 @@ def _message(message: Message) -> dict[str, Any]:
     return {"role": message.get("role"), "parts": parts}
 
 
-def _plain(content: Any) -> str:
+def plain(content: Any) -> str:
     """Return the text of a message's content, which may be a list of parts."""
     if content is None or isinstance(content, str):
         return content or ""

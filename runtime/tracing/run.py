@@ -19,7 +19,7 @@ from opentelemetry.context import attach
 from opentelemetry.trace import Span, SpanKind, Tracer, set_span_in_context
 from opentelemetry.util.types import AttributeValue
 
-from caesura.intercept.calls.events import Event
+from caesura.intercept.calls.events import Event, FollowUpReport
 from caesura.runtime.engine import EngineSession
 from caesura.runtime.events import RunEnded, RunEvent, Usage
 from caesura.runtime.recording import conventions as names
@@ -32,6 +32,7 @@ from caesura.runtime.tracing.content import (
     each_message,
     whole_input,
 )
+from caesura.runtime.tracing.differences import Histories
 from caesura.runtime.tracing.propagation import headers_of
 from caesura.runtime.tracing.status import fail, fail_by
 from caesura.scheduler.messages import Message, Sampling
@@ -176,6 +177,7 @@ class RunTrace:
         conversation_id: str | None,
         *,
         content: Content,
+        histories: Histories,
     ) -> None:
         self._tracer = tracer
         self._span = span
@@ -191,11 +193,19 @@ class RunTrace:
         self._has_asked = False
         self._written: str | None = None
         self._input: Counter[str] = Counter()
+        self._histories = histories
+        self._wanted = content.is_wanted(span)
+        self._messages: list[Message] = []
+        """All so far, if content is wanted."""
+        self._asked: int | None = None
+        """The number of messages before the first turn of the model."""
 
     def remember(self, messages: Sequence[Message]) -> None:
         """Take in the conversation before the run, which is a part of its turns' inputs."""
         if self._tells_content:
             self._said += each_message(messages)
+        if self._wanted:
+            self._messages += messages
 
     def session(self, session: EngineSession) -> TracedSession:
         """Return the engine session, wrapped so that its turns have spans."""
@@ -252,16 +262,33 @@ class RunTrace:
             self._has_asked = True
             asked_for = whole_input([*self._said, *each_message(messages)])
             self._content.set(self._span, names.INPUT_MESSAGES, asked_for.text)
+        if self._wanted:
+            self._messages += messages
+            self._asked = len(self._messages) if self._asked is None else self._asked
         return ChatTrace(span, messages, self._said, content=self._content)
 
     def _end_chat(self, chat: ChatTrace, error: BaseException | None) -> None:
+        if self._wanted and chat.ended is not None:
+            self._tell_difference(chat.span, chat.ended.follow_up)
+            self._messages.append(chat.message())
         self._written = chat.end(error) or self._written
         self._usage += chat.usage.total
         self._input.update(chat.input_tokens)
         if chat.ended is None:
             self._usage += Usage(turns=1)  # a turn that ended early counts too
 
+    def _tell_difference(self, span: Span, report: FollowUpReport | None) -> None:
+        """Write what differs where the history no longer continues an earlier one."""
+        if report is None or report.why != "changed":
+            return
+        found = self._histories.difference(self._messages, report.field)
+        if found is not None:
+            self._content.set(span, names.FOLLOW_UP_KEPT, found.kept)
+            self._content.set(span, names.FOLLOW_UP_SENT, found.sent)
+
     def _end(self, ended: RunEnded | None, error: BaseException | None) -> None:
+        if ended is not None and self._asked is not None:
+            self._histories.keep(self._messages, self._asked)
         told: dict[str, AttributeValue] = {
             names.INPUT_TOKENS: self._input[names.INPUT_TOKENS],
             names.OUTPUT_TOKENS: self._usage.completion_tokens,

@@ -18,6 +18,7 @@ from caesura.runtime.recording import conventions as names
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.tracing.content import Content, is_captured
 from caesura.runtime.tracing.dialects import Speaking, dialects_in
+from caesura.runtime.tracing.differences import Conversations, Histories
 from caesura.runtime.tracing.export import Exports
 from caesura.runtime.tracing.phases import EnginePhases
 from caesura.runtime.tracing.propagation import context_from
@@ -47,6 +48,7 @@ class Tracing:
         self._tracer = provider.get_tracer(names.SCOPE, __version__)
         keeper = entries if entries is not None and entries.wants_content else None
         self._content = Content(is_captured(os.environ), keeper)
+        self._conversations = Conversations()
         self.exports = exports
         """Counts lost spans; None if the caller's own provider or processor sends them."""
         self._phases = phases
@@ -93,7 +95,9 @@ class Tracing:
             context_from(came_with),
             attributes=attributes,
         )
-        return RunTrace(self._tracer, span, model, conversation_id, content=self._content)
+        histories = Histories(self._conversations, who.owner)
+        told = (self._tracer, span, model, conversation_id)
+        return RunTrace(*told, content=self._content, histories=histories)
 
 
 @cache

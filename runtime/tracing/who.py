@@ -1,7 +1,7 @@
 """Who asked for a run: what its span says of that, and so its recording."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from caesura.runtime.recording import conventions as names
@@ -25,6 +25,8 @@ class Who:
     session: str = ""
     parent: str = ""
     x_request_id: str = ""
+    owner: str = field(default="", repr=False)
+    """Tells those apart whose conversations must not be compared. It is in no span."""
 
     def attributes(self) -> dict[str, str]:
         """Return the attributes of the run's span, without those that are empty."""

@@ -63,4 +63,5 @@ class State:
         named = user_of(user, self.options.users)
         tenant = self.door.tenant_name(sender.tenant)
         session = "" if origin.session == answer else origin.session
-        return Who(tenant, named, session, origin.parent, sender.request_id)
+        owner = f"{sender.owner} {user or ''}"
+        return Who(tenant, named, session, origin.parent, sender.request_id, owner)

@@ -225,6 +225,10 @@ def test_a_run_is_shown_with_all_that_happened(file: Path, name: str) -> None:
             "history rendered again (changed: messages[3].arguments)",
         ),
         ({"outcome": "rendered", "why": "unknown"}, "history rendered again (unknown)"),
+        (
+            {"outcome": "rendered", "why": "changed", "kept": "It is [Mon]", "sent": "It is\nTue"},
+            'history rendered again (changed) remembered: "It is [Mon]" came: "It is\\nTue"',
+        ),
     ],
 )
 def test_a_turn_tells_how_its_history_became_tokens(
@@ -236,7 +240,8 @@ def test_a_turn_tells_how_its_history_became_tokens(
     entries = [turn if entry.get("span") == turn["span"] else entry for entry in ENTRIES]
     assert turn in entries
     text = trace("show", "r1", "--store", stored(tmp_path, entries, ended=110.0)).stdout
-    assert f"turn 1 1.500 s, {shown}" in " ".join(text.split())
+    drawn = str.maketrans("", "", "│├└─")
+    assert f"turn 1 1.500 s, {shown}" in " ".join(text.translate(drawn).split())
 
 
 def test_a_pause_whose_memory_nobody_wanted_has_no_regret(tmp_path: Path) -> None:

@@ -140,6 +140,25 @@ async def test_texts_are_recorded_where_they_are_wanted(serve_script: Any, tmp_p
     assert http["answer"] == "chatcmpl-1"
 
 
+async def test_what_differs_is_recorded_as_texts_where_they_are_wanted(
+    serve_script: Any, tmp_path: Path
+) -> None:
+    store = Store(tmp_path / "traces.sqlite")
+    splicing = Splicing()
+    hi = {"role": "assistant", "content": "Hi."}
+    with Recorder(store, "test", "serve", content=True) as recorder:
+        vllm = VllmServer(Sampling(splicing, whole(hi), whole(hi)), None, splicing=splicing)
+        served = await serve_script([], vllm=vllm, recorder=recorder)
+        await served.chat(messages=[USER])
+        await served.chat(messages=[{**USER, "content": "Changed"}, hi, NEXT])
+        await served.app.close()
+    assert recorder.recording is not None
+    entries = list(catalog.entries(store.path, recorder.recording))
+    turns = [one for one in entries if one["kind"] == "span" and one["name"].startswith("chat")]
+    told = turns[1]["attributes"]
+    assert (told["caesura.follow_up.kept"], told["caesura.follow_up.sent"]) == ("Hello", "Changed")
+
+
 async def test_a_request_that_is_refused_has_no_run(serve_script: Any, spans: Spans) -> None:
     splicing = Splicing()
     vllm = VllmServer(Sampling(splicing, None), None, splicing=splicing)
