@@ -181,3 +181,25 @@ async def test_the_panel_is_headed_by_the_question_and_names_the_id_once(
     assert panel.count(made.A) == 1
     await shown.page.click("[data-testid=request-session]")
     await shown.page.wait_for_selector("[data-testid=session-detail]")
+
+
+async def test_the_panel_tells_what_differs_where_a_history_no_longer_continues(
+    open_page: Open, exported: Any
+) -> None:
+    follows = {"outcome": "rendered", "why": "changed", "field": "messages[0].content"}
+    texts = {"kept": "It is Monday.", "sent": "<b>It</b> is Monday."}
+    attributes = {f"caesura.follow_up.{name}": said for name, said in (follows | texts).items()}
+    entries = [
+        entry | {"attributes": entry["attributes"] | attributes}
+        if entry.get("span", "").startswith("d1")
+        else entry
+        for entry in made.entries()
+    ]
+    url = exported((made.recording(content=True), entries))
+    shown = await open_page(f"{url}#/timeline?sel={made.D}")
+    panel = "[data-testid=request-follow-up]"
+    await shown.says("rendered again: changed (messages[0].content)", within=panel)
+    await shown.says("It is Monday.", "<b>It</b> is Monday.", within=panel)
+    await shown.view(f"#/timeline?sel={made.A}")
+    await shown.says(made.A, within="aside.dc-panel header")
+    assert not await shown.page.locator(panel).count()

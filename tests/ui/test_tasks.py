@@ -184,6 +184,8 @@ def of_users() -> list[Entry]:
                     "caesura.follow_up.outcome": "rendered",
                     "caesura.follow_up.why": "changed",
                     "caesura.follow_up.field": "messages[1].content",
+                    "caesura.follow_up.kept": "It is Monday.",
+                    "caesura.follow_up.sent": "It is Sunday.",
                 }
             entry = entry | {"attributes": {**entry["attributes"], **more}}
         entries.append(entry)
@@ -217,6 +219,9 @@ async def test_f_whether_the_prefix_cache_is_hit_by_turn(open_page: Open, users:
     assert "199 cached" in plain(await second.inner_text())
     await shown.says("rendered again: changed (messages[1].content)", within="[data-testid=turn]")
     walk.ends()
+    await shown.says("remembered", "It is Monday.", "came back", within="[data-testid=difference]")
+    marked = await shown.page.locator("[data-testid=difference] mark").all_inner_texts()
+    assert marked == ["Mo", "Su"]
 
 
 async def test_g_a_call_is_approved(open_page: Open, serving: Any, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 // Transcripts, segments and the list of sessions, as plain data.
 import { describe, expect, test } from "vitest";
 import { artifactsIn, artifactsOf, messagesOf, readable, visible } from "../src/views/session/content";
-import { followUp } from "../src/views/session/followup";
+import { differenceOf, followUp } from "../src/views/session/followup";
 import { find, itemsOf, listed } from "../src/views/session/items";
 import { segmentsOf } from "../src/views/session/segments";
 import { lastPauseOf, transcriptOf } from "../src/views/session/transcript";
@@ -20,6 +20,16 @@ describe("follow-ups", () => {
     expect(told("rendered", "changed")?.title).toContain("differs from what came back");
     expect(told("rendered", "a word from the future")?.title).toBe("The chat template wrote the whole history.");
     expect(followUp({})).toBeNull();
+  });
+  test("two excerpts are told by what they have in common at both ends", () => {
+    const of = (kept?: string, sent?: string) => differenceOf({ "caesura.follow_up.kept": kept, "caesura.follow_up.sent": sent });
+    expect(of("It is Monday. Go.", "It is Sunday. Go.")).toEqual({ before: "It is ", kept: "Mo", sent: "Su", behind: "nday. Go." });
+    expect(of("aaa", "aaaa")).toEqual({ before: "aaa", kept: "", sent: "a", behind: "" });
+    expect(of("", "new")).toEqual({ before: "", kept: "", sent: "new", behind: "" });
+    // No character is cut in two.
+    expect(of("\u{1F600}", "\u{1F601}")).toEqual({ before: "", kept: "\u{1F600}", sent: "\u{1F601}", behind: "" });
+    expect(of("alone")).toBeNull();
+    expect(differenceOf(undefined)).toBeNull();
   });
 });
 

@@ -8,6 +8,7 @@ import { WaitsForYou } from "../../people/view";
 import { PauseCard } from "../decision/pausecard";
 import { handlingOf } from "../decision/words";
 import { visible } from "../session/content";
+import { Followed } from "../session/difference";
 import { factsOf } from "../timeline/rows/facts";
 import { choose, goTo, selectedPause } from "../timeline/store";
 import { accountOf } from "./account";
@@ -43,6 +44,7 @@ export function RequestPanel({ request }: { request: string }) {
       <Head request={request} server={loaded.trace.parts.length > 1 ? own.server : ""} question={factsOf(own, lane).question} />
       <div class="dc-body">
         <Cause trace={own} lane={lane} account={account} now={now} />
+        <Followed attributes={own.spans.turnOf(request)?.attributes} />
         <WaitsForYou request={request} />
         <p class="small soft">
           <b data-testid="request-time">{duration(account.until - account.from)}</b>{account.open && (loaded.recording.live && own.cut === Infinity ? " so far" : " until the recording ended")}{lane.lost && " until its engine died"}, {count(lane.tokens[lane.length - 1])} tokens,{" "}

@@ -27,3 +27,28 @@ export function followUp(attributes: Attributes | undefined): { said: string; ti
   const field = textIn(attributes, "caesura.follow_up.field");
   return { said: `rendered again: ${why}${field ? ` (${field})` : ""}`, title: REASONS[why] ?? "The chat template wrote the whole history." };
 }
+
+/** Two texts by what they have in common at both ends, and what each has between. */
+export interface Differing {
+  before: string;
+  kept: string;
+  sent: string;
+  behind: string;
+}
+
+/** Return the excerpts of what is remembered and of what came; null where none are recorded. */
+export function differenceOf(attributes: Attributes | undefined): Differing | null {
+  const [kept, sent] = ["kept", "sent"].map((name) => attributes?.[`caesura.follow_up.${name}`]);
+  if (typeof kept !== "string" || typeof sent !== "string") return null;
+  const [one, other] = [[...kept], [...sent]];
+  const shorter = Math.min(one.length, other.length);
+  let from = 0;
+  while (from < shorter && one[from] === other[from]) from += 1;
+  let same = 0;
+  while (same < shorter - from && one[one.length - 1 - same] === other[other.length - 1 - same]) same += 1;
+  const text = (letters: string[], begin: number, end: number): string => letters.slice(begin, end).join("");
+  return {
+    before: text(one, 0, from), kept: text(one, from, one.length - same), sent: text(other, from, other.length - same),
+    behind: text(one, one.length - same, one.length),
+  };
+}

@@ -6,6 +6,7 @@ import { CallCard } from "./call";
 import { PauseChip, handlingSaid } from "./chip";
 import { type Message, artifactsIn, visible } from "./content";
 import { Artifact } from "./artifact";
+import { Difference } from "./difference";
 import { followUp } from "./followup";
 import { Said } from "./said";
 import { type Turn, numberIn, textIn } from "./transcript";
@@ -20,6 +21,7 @@ export function TurnCard({ turn, number, made, now }: { turn: Turn; number: numb
         <h4>Turn {number}</h4>
         <Facts turn={turn} />
       </div>
+      <Difference attributes={turn.span?.attributes} />
       {turn.earlier.length > 0 && (
         <details class="earlier">
           <summary class="small">{counted(turn.earlier.length, "earlier message")}</summary>
