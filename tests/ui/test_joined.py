@@ -7,6 +7,7 @@ import pytest
 from tests.kit.browser import Open, Shown
 
 from . import recordings as made
+from .reading import cells, plain
 
 STATUS = ".tl-toolbar [role=status]"
 BOTH = "1,2"
@@ -52,6 +53,56 @@ async def test_equal_ids_are_two_sessions_with_their_servers(open_page: Open, tw
     await shown.says("1 of 2 sessions")
     await rows.nth(0).locator("a").click()
     await shown.says("on box-b", within="[data-testid=session-server]")
+
+
+@pytest.fixture
+def dying(exported: Any) -> str:
+    """Both servers refuse a request, and the engine of the second one is dead for two seconds."""
+    died = {"kind": "restart", "at": made.BEGAN + 5, "why": "out of memory", "attempts": 1}
+    gone = {"kind": "http", "route": "/v1/responses", "status": 404, "code": "not_found"}
+    first, second = held(1, "box-a", 0.0), held(2, "box-b", LATER)
+    first[1].append({**gone, "at": made.BEGAN + 1})
+    second[1].append({**gone, "at": made.BEGAN + 2, "count": 2})
+    second[1].append({**died, "state": "restarted", "seconds": 2.0})
+    return str(exported(first, second))
+
+
+async def test_an_outage_is_a_band_with_the_name_of_its_server(open_page: Open, dying: str) -> None:
+    shown = await open_page(f"{dying}#/overview?rec={BOTH}")
+    bands = shown.page.locator("[data-testid=ov-outage]")
+    await bands.first.wait_for()
+    charts = await shown.page.locator(".ov-chart").count()
+    assert charts >= 4 and await bands.all_inner_texts() == ["box-b"] * charts
+    said = "the engine of box-b was dead for 2.00 s"
+    labels = await shown.page.locator(".ov-plot [role=img]").evaluate_all(
+        "charts => charts.map(one => one.ariaLabel.replace(/[\\u202f\\u2009\\u00a0]/g, ' '))"
+    )
+    assert len(labels) == charts and all(said in label for label in labels)
+    await shown.view(f"#/timeline?rec={BOTH}")
+    canvas = shown.page.locator(".tl-scroller canvas")
+    await canvas.wait_for()
+    assert said in plain(str(await canvas.get_attribute("aria-label")))
+    assert shown.seen.complaints == []
+
+
+async def test_failures_have_their_server_and_are_filtered_by_it(
+    open_page: Open, dying: str
+) -> None:
+    shown = await open_page(f"{dying}#/errors?rec={BOTH}")
+    await shown.says("4 failures of 3 sorts", within="[data-testid=errors]")
+    rows = await cells(shown.page, "[data-testid=error-row]")
+    assert sorted((row[0].split(" ")[0], row[4], row[5]) for row in rows) == [
+        *[("404", "box-a", "1"), ("404", "box-b", "2"), ("engine", "box-b", "1")],
+    ]
+    await shown.page.select_option("[data-testid=by-server]", "box-a")
+    await shown.says("1 failure of 1 sort", within="[data-testid=errors]")
+    await shown.page.select_option("[data-testid=by-server]", "box-b")
+    await shown.says("3 failures of 2 sorts", within="[data-testid=errors]")
+    alone = await open_page(f"{dying}#/errors?rec=1")
+    await alone.says("1 failure of 1 sort", within="[data-testid=errors]")
+    assert not await alone.page.locator(
+        "[data-testid=by-server], [data-testid=error-server]"
+    ).count()
 
 
 async def test_blocks_are_of_the_server_that_is_chosen(open_page: Open, two: str) -> None:

@@ -23,7 +23,10 @@ import { lanesOf } from "../src/views/timeline/rows";
 import { NO_MORE } from "../src/views/timeline/rows/filter";
 import { rowsOf } from "../src/views/tools/rows";
 import { usedBy } from "../src/views/who/usage";
-import { TimeMap } from "../src/model/timemap";
+import { outagesSaid } from "../src/model/restarts";
+import { Scale, TimeMap } from "../src/model/timemap";
+import type { Frame } from "../src/views/timeline/frame";
+import { paintOutages } from "../src/views/timeline/paintaxis";
 import { sample } from "./sample";
 import { ENTRIES, lanes } from "./world";
 
@@ -86,7 +89,7 @@ describe("two servers with equal ids at the same time", () => {
 
   it("have no steps and no blocks together", () => {
     expect(whole.steps.length).toBe(0);
-    expect(whole.restarts.outages()).toEqual([]);
+    expect(whole.restarts.outages(1e6)).toEqual([]);
   });
 
   it("are found by the filter of a server", () => {
@@ -140,6 +143,48 @@ describe("figures of two large recordings", () => {
     const top = (list: Trace[]): number[] => throughput(list.map((trace) => trace.steps), bins).layers[0].values as number[];
     const [a, b, all] = [top([own[0]]), top([own[1]]), top([...whole.parts])];
     all.forEach((value, place) => expect(value).toBeCloseTo(a[place] + b[place], 6));
+  });
+});
+
+describe("engines that died", () => {
+  const death = (at: number, state: string, seconds: number | null = null): Entry => ({ kind: "restart", at, why: "out of memory", state, seconds });
+  const refused: Entry = { kind: "http", at: 2, route: "/v1/responses", status: 404, code: "not_found" };
+  const { whole, parts } = joinedOf(
+    [...ENTRIES, death(15, "restarted", 10), refused],
+    [...later(ENTRIES, 6), death(21, "down"), refused, refused],
+  );
+
+  it("are bands with their servers' names, up to where each recording ends", () => {
+    expect(whole.restarts.outages(100)).toEqual([{ from: 15, to: 25, server: "a" }, { from: 21, to: 100, server: "b" }]);
+    parts[1].close();
+    whole.refresh();
+    expect(whole.restarts.outages(100)[1]).toEqual({ from: 21, to: parts[1].cut, server: "b" });
+    // Neither is an outage of all.
+    expect(whole.restarts.down).toBeNull();
+    const said = outagesSaid(whole.restarts, 0, 20);
+    expect(said).toContain("the engine of a was dead for 10.0 s");
+    expect(said).not.toContain("of b");
+  });
+
+  it("are failures of their servers, as all that failed there", () => {
+    const rows = failingIn(whole, 0, 100).map((row) => [row.kind, row.server, row.times]);
+    expect(rows).toContainEqual(["404 not there", "a", 1]);
+    expect(rows).toContainEqual(["404 not there", "b", 2]);
+    expect(rows.filter(([kind]) => kind === "engine died").map(([, server]) => server).sort()).toEqual(["a", "b"]);
+  });
+
+  it("have their names in the timeline, also where a band is narrow", () => {
+    const [bands, names]: [number[], [string, number, number][]] = [[], []];
+    const context = {
+      save() {}, restore() {}, beginPath() {}, clip() {}, moveTo() {}, lineTo() {}, stroke() {}, fillRect() {},
+      rect: (x: number) => void bands.push(x), measureText: (text: string) => ({ width: 6 * text.length }),
+      fillText: (text: string, x: number, y: number) => void names.push([text, x, y]),
+    };
+    const scale = new Scale(new TimeMap(), 0, 1000, 1000);
+    paintOutages({ context, colours: {}, scale, height: 400, trace: whole, now: 1000 } as unknown as Frame);
+    expect(bands).toEqual([15, 21]);
+    expect(names.map(([text]) => text.split(" ")[0])).toEqual(["a", "b"]);
+    expect(names[0][2]).not.toBe(names[1][2]);
   });
 });
 

@@ -60,7 +60,7 @@ test("an engine's death ends what was in it, when it died", () => {
   expect(trace.restarts.down?.why).toBe("it was killed");
   trace.add([back]);
   expect(trace.restarts.down).toBeNull();
-  expect(trace.restarts.outages(3600)).toEqual([{ from: DIED, to: BACK }]);
+  expect(trace.restarts.outages(3600)).toEqual([{ from: DIED, to: BACK, server: "" }]);
 });
 
 test("what an older recording tells once, when the engine is back, ends the lanes of before and none of after", () => {

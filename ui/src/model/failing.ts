@@ -14,6 +14,8 @@ export interface Failed {
   where: string;
   /** The name of the API key. */
   tenant: string;
+  /** Where recordings of several servers are shown as one. */
+  server: string;
   at: number;
   /** How many times: equal refusals within a second are one entry. */
   times: number;
@@ -33,6 +35,7 @@ export interface Failing {
   pattern: string;
   where: string;
   tenant: string;
+  server: string;
   times: number;
   first: number;
   last: number;
@@ -57,8 +60,8 @@ export function patternOf(message: string): string {
 }
 
 /** What failures have in common, in words. */
-export const idOf = ({ kind, code, pattern, where, tenant }: Failed): string =>
-  [kind, code, where, tenant, pattern].filter(Boolean).join(" · ");
+export const idOf = ({ kind, code, pattern, where, tenant, server }: Failed): string =>
+  [kind, code, where, tenant, server, pattern].filter(Boolean).join(" · ");
 
 /** Return the failures from `t0` to `t1` by what they have in common, the most frequent first. */
 export function failingIn(trace: Trace, t0: number, t1: number): Failing[] {
@@ -68,8 +71,8 @@ export function failingIn(trace: Trace, t0: number, t1: number): Failing[] {
     const id = idOf(one);
     const known = groups.get(id);
     if (!known) {
-      const { kind, code, pattern, where, tenant, times, at } = one;
-      groups.set(id, { id, kind, code, pattern, where, tenant, times, first: at, last: at, all: [one] });
+      const { kind, code, pattern, where, tenant, server, times, at } = one;
+      groups.set(id, { id, kind, code, pattern, where, tenant, server, times, first: at, last: at, all: [one] });
       return;
     }
     known.all.push(one);
@@ -80,37 +83,39 @@ export function failingIn(trace: Trace, t0: number, t1: number): Failing[] {
   for (const part of trace.parts) {
     const answers = new Set<string>();
     for (const run of part.runs) {
-      const failed = failedIn(run);
+      const failed = failedIn(run, part.server);
       if (failed.length) answers.add(textOf(run.span, "gen_ai.response.id"));
       failed.forEach(add);
     }
     // The answer to a run that failed is told by the run.
-    for (const entry of part.http) if (entry.status >= 400 && !(entry.answer && answers.has(entry.answer))) add(refused(entry));
-  }
-  for (const { at, why, state } of trace.restarts.all) {
-    add({ kind: "engine died", code: state === "restarted" ? "" : state, pattern: patternOf(why), where: "", tenant: "", at, times: 1, run: null, message: why, ids: [] });
+    for (const entry of part.http) if (entry.status >= 400 && !(entry.answer && answers.has(entry.answer))) add(refused(entry, part.server));
+    for (const { at, why, state } of part.restarts.all) {
+      add({
+        kind: "engine died", code: state === "restarted" ? "" : state, pattern: patternOf(why), where: "", tenant: "", server: part.server, at, times: 1, run: null, message: why, ids: [],
+      });
+    }
   }
   return [...groups.values()].sort((a, b) => b.times - a.times || b.last - a.last);
 }
 
 const known = new WeakMap<Run, { changes: number; failed: Failed[] }>();
 
-/** What failed in a run; it is looked at again only when its spans have changed. */
-export function failedIn(run: Run): Failed[] {
+/** What failed in a run of a server; it is looked at again only when its spans have changed. */
+export function failedIn(run: Run, server: string): Failed[] {
   const kept = known.get(run);
   if (kept?.changes === run.changes) return kept.failed;
   const tenant = textOf(run.span, "caesura.tenant");
-  const failed = failuresOf(run).map((failure) => told(run, failure, tenant));
+  const failed = failuresOf(run).map((failure) => told(run, failure, tenant, server));
   known.set(run, { changes: run.changes, failed });
   return failed;
 }
 
-function told(run: Run, { kind, span }: Failure, tenant: string): Failed {
+function told(run: Run, { kind, span }: Failure, tenant: string, server: string): Failed {
   const message = messageOf(span);
   const code = textOf(span, "caesura.limit");
   const ids = ["gen_ai.response.id", "caesura.x_request_id"].map((name) => textOf(run.span, name)).filter(Boolean);
   return {
-    kind, code, message, tenant, run, ids, times: 1, pattern: patternOf(message), where: textOf(span, "gen_ai.tool.name"), at: span.end ?? span.start,
+    kind, code, message, tenant, server, run, ids, times: 1, pattern: patternOf(message), where: textOf(span, "gen_ai.tool.name"), at: span.end ?? span.start,
   };
 }
 
@@ -119,9 +124,9 @@ function messageOf(span: SpanEntry): string {
   return span.message || textOf(span, "gen_ai.tool.call.result").split("\n", 1)[0].replace(/^error: /, "");
 }
 
-function refused({ status, code = "", route, at, count = 1, tenant = "", answer, request_id }: HttpEntry): Failed {
+function refused({ status, code = "", route, at, count = 1, tenant = "", answer, request_id }: HttpEntry, server: string): Failed {
   const kind = `${status} ${STATUSES[status] ?? ""}`.trim();
-  return { kind, code, pattern: "", where: route, tenant, at, times: count, run: null, message: "", ids: [answer, request_id].flatMap((id) => id || []) };
+  return { kind, code, pattern: "", where: route, tenant, server, at, times: count, run: null, message: "", ids: [answer, request_id].flatMap((id) => id || []) };
 }
 
 /** The refused request whose id or whose answer's id begins so: no run was made for it. */

@@ -1,11 +1,10 @@
 // Several recordings as one: requests, runs and sessions of all. What is an engine's stays with each.
 import type { Session } from "./belonging";
-import type { Interval } from "./busy";
 import type { Lane } from "./lane";
 import { markOf, marked, markedId } from "./marks";
 import type { Pause } from "./pause";
 import type { Entry, SpanEntry, WaitEntry } from "./records";
-import { Restarts } from "./restarts";
+import { type Outage, Restarts } from "./restarts";
 import { type Run, Spans } from "./spans";
 import { Trace } from "./trace";
 
@@ -189,7 +188,7 @@ class JoinedSpans extends Spans {
   }
 }
 
-/** The deaths of all engines. None of them is an outage of all. */
+/** The deaths of all engines. None of them is an outage of all: each has its server's name. */
 class JoinedRestarts extends Restarts {
   constructor(private readonly parts: readonly Part[]) {
     super();
@@ -200,8 +199,10 @@ class JoinedRestarts extends Restarts {
     this.all.splice(0, this.all.length, ...all.sort((a, b) => a.at - b.at));
   }
 
-  override outages(): Interval[] {
-    return [];
+  override outages(now: number): Outage[] {
+    return this.parts
+      .flatMap((part) => part.restarts.outages(Math.min(now, part.cut)).map((one) => ({ ...one, server: part.server })))
+      .sort((a, b) => a.from - b.from);
   }
 
   override get down(): null {

@@ -1,4 +1,5 @@
 // The engine's deaths: each is told when it is found, and again when it is known what came of it.
+import { duration, moment } from "../format";
 import type { Interval } from "./busy";
 import type { Lane } from "./lane";
 import type { Entry, RestartEntry } from "./records";
@@ -19,6 +20,12 @@ export interface Restart {
   lanes: Lane[];
   /** The server whose engine it was, where there are several. */
   server?: string;
+}
+
+/** A time without an engine that took work. */
+export interface Outage extends Interval {
+  /** The server whose engine it was, where there are several; else "". */
+  server: string;
 }
 
 /** Records round times; two deaths are never this close, in seconds. */
@@ -44,9 +51,9 @@ export class Restarts {
   }
 
   /** The times in which there was no engine that took work, in order; one that is down still is until `now`. */
-  outages(now: number): Interval[] {
+  outages(now: number): Outage[] {
     return this.all
-      .map(({ at, seconds }) => ({ from: at, to: seconds === null ? Math.max(at, now) : at + seconds }))
+      .map(({ at, seconds }) => ({ from: at, to: seconds === null ? Math.max(at, now) : at + seconds, server: "" }))
       .sort((a, b) => a.from - b.from);
   }
 
@@ -63,8 +70,21 @@ function stateOf({ state, seconds }: RestartEntry): RestartState {
 }
 
 /** Where the times without an engine lie on the drawn axis, up to `now`. */
-export const drawnOutages = (restarts: Restarts, map: TimeMap, now: number): Interval[] =>
-  restarts.outages(now).map((one) => ({ from: map.draw(one.from), to: map.draw(one.to) }));
+export const drawnOutages = (restarts: Restarts, map: TimeMap, now: number): Outage[] =>
+  restarts.outages(now).map(({ from, to, server }) => ({ from: map.draw(from), to: map.draw(to), server }));
+
+/** In words. */
+export const outageSaid = ({ from, to, server }: Outage): string =>
+  `the engine${server ? ` of ${server}` : ""} was dead for ${duration(to - from)}`;
+
+/** What a picture shows of the times without an engine in [t0, t1], for those who do not see it; "" for none. */
+export function outagesSaid(restarts: Restarts, t0: number, t1: number): string {
+  const shown = restarts.outages(t1).filter(({ from, to }) => to >= t0 && from <= t1);
+  return shown.map((one) => `; from ${moment(one.from, 0)} ${outageSaid(one)}`).join("");
+}
+
+/** The servers of outages, each once: their names stand below each other. */
+export const serversOf = (outages: readonly Outage[]): string[] => [...new Set(outages.map(({ server }) => server))];
 
 /** What is left of intervals where others lie over them. */
 export function without(intervals: readonly Interval[], others: readonly Interval[]): Interval[] {

@@ -55,7 +55,7 @@ export function JoinedNote() {
     <>
       {current.value === whole && (
         <p class="note" data-testid="joined">
-          {counted(whole.parts.length, "recording")} in one: an id has its recording's number before it. Times are by each server's own clock. Steps, blocks and outages are shown of one recording: choose it above.{" "}
+          {counted(whole.parts.length, "recording")} in one: an id has its recording's number before it. Times are by each server's own clock. Steps and blocks are shown of one recording: choose it above.{" "}
           {unlike && "Their models or block sizes differ: a block-second of one is not one of another."}
         </p>
       )}

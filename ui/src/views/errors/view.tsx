@@ -19,12 +19,14 @@ const BINS = 40;
 const MOST = 300;
 
 const COLUMNS = [
-  ["kind", "what failed"], ["pattern", "message"], ["where", "tool or route"], ["tenant", "key"], ["times", "times"], ["first", "first"], ["last", "last"],
+  ["kind", "what failed"], ["pattern", "message"], ["where", "tool or route"], ["tenant", "key"], ["server", "server"], ["times", "times"], ["first", "first"], ["last", "last"],
 ] as const;
 type Column = (typeof COLUMNS)[number][0];
 const NUMERIC: readonly Column[] = ["times", "first", "last"];
 const order = param("er.sort", "-times");
 const search = param("er.q", "");
+/** Of several servers. */
+const serverBy = param("er.server", "");
 
 /** The column and the direction that the address names; an unknown column is as none. */
 function ordering(): { by: Column; down: boolean } {
@@ -62,7 +64,10 @@ interface Props {
 
 function Errors({ loaded, rows, t0, t1, marked }: Props) {
   const { by, down } = ordering();
-  const shown = listed(rows, search.value, by, down);
+  const servers = [...new Set(loaded.trace.parts.map((part) => part.server))];
+  const several = loaded.trace.parts.length > 1;
+  const own = several && serverBy.value ? rows.filter((row) => row.server === serverBy.value) : rows;
+  const shown = listed(own, search.value, by, down);
   const times = shown.reduce((sum, row) => sum + row.times, 0);
   return (
     <div class="view er" data-testid="errors">
@@ -73,14 +78,20 @@ function Errors({ loaded, rows, t0, t1, marked }: Props) {
           {marked ? " in the marked stretch" : ""}, {day(t0)} to {moment(t1, 0)}
         </span>
         <span class="grow" />
+        {several && (
+          <select aria-label="server" value={serverBy.value} data-testid="by-server" onChange={(event) => (serverBy.value = event.currentTarget.value)}>
+            <option value="">every server</option>
+            {servers.map((name) => <option key={name} value={name}>{visible(name)}</option>)}
+          </select>
+        )}
         <input type="search" placeholder="Search kind, message, tool, key, request id" aria-label="Search errors" value={search.value}
           onInput={(event) => (search.value = event.currentTarget.value)} />
       </div>
       {rows.length === 0
         ? <p class="soft">{noneOf(loaded, marked)}</p>
         : shown.length === 0
-          ? <p class="soft">No failure has these words. Change the search.</p>
-          : <Table rows={shown} t0={t0} t1={t1} by={by} down={down} />}
+          ? <p class="soft">{own.length ? "No failure has these words. Change the search." : "Nothing failed on this server."}</p>
+          : <Table rows={shown} several={several} t0={t0} t1={t1} by={by} down={down} />}
       {rows.length > 0 && !loaded.recording.content && (
         <p class="muted small">Tools' own messages are contents, which this recording does not hold: <code>--trace-content</code> records them.</p>
       )}
@@ -95,7 +106,17 @@ function noneOf({ trace }: Loaded, marked: boolean): string {
     : "This recording has no runs and no requests to a server, whose failures would stand here.";
 }
 
-function Table({ rows, t0, t1, by, down }: { rows: readonly Failing[]; t0: number; t1: number; by: Column; down: boolean }) {
+interface TableProps {
+  rows: readonly Failing[];
+  /** Whether there are several servers. */
+  several: boolean;
+  t0: number;
+  t1: number;
+  by: Column;
+  down: boolean;
+}
+
+function Table({ rows, several, t0, t1, by, down }: TableProps) {
   const turn = (column: Column): void => {
     order.value = `${(by === column ? !down : NUMERIC.includes(column)) ? "-" : ""}${column}`;
   };
@@ -104,7 +125,7 @@ function Table({ rows, t0, t1, by, down }: { rows: readonly Failing[]; t0: numbe
       <table>
         <caption class="hidden-visually">Failures by what they have in common</caption>
         <thead><tr>
-          {COLUMNS.map(([column, name]) => (
+          {COLUMNS.filter(([column]) => several || column !== "server").map(([column, name]) => (
             <th key={column} class={NUMERIC.includes(column) ? "num" : ""} aria-sort={by === column ? (down ? "descending" : "ascending") : "none"}>
               <button class="plain sort" onClick={() => turn(column)}>{name}{by === column && <span aria-hidden="true">{down ? " ↓" : " ↑"}</span>}</button>
             </th>
@@ -112,14 +133,14 @@ function Table({ rows, t0, t1, by, down }: { rows: readonly Failing[]; t0: numbe
           <th>when</th>
           <th><span class="hidden-visually">timeline</span></th>
         </tr></thead>
-        <tbody>{rows.slice(0, MOST).map((row) => <Row key={row.id} row={row} t0={t0} t1={t1} />)}</tbody>
+        <tbody>{rows.slice(0, MOST).map((row) => <Row key={row.id} row={row} several={several} t0={t0} t1={t1} />)}</tbody>
       </table>
       {rows.length > MOST && <p class="muted small">{counted(rows.length - MOST, "further sort")}: narrow them down by the search.</p>}
     </div>
   );
 }
 
-function Row({ row, t0, t1 }: { row: Failing; t0: number; t1: number }) {
+function Row({ row, several, t0, t1 }: { row: Failing; several: boolean; t0: number; t1: number }) {
   const latest = row.all.at(-1)!;
   return (
     <tr data-testid="error-row">
@@ -127,6 +148,7 @@ function Row({ row, t0, t1 }: { row: Failing; t0: number; t1: number }) {
       <td class="er-message" title={visible(latest.message) || undefined}>{row.pattern ? visible(row.pattern) : <span class="muted">–</span>}</td>
       <td class="mono">{visible(row.where) || <span class="muted">–</span>}</td>
       <td>{visible(row.tenant) || <span class="muted">–</span>}</td>
+      {several && <td data-testid="error-server">{visible(row.server)}</td>}
       <td class="num"><b>{count(row.times)}</b></td>
       <td class="num">{moment(row.first, 0)}</td>
       <td class="num">{moment(row.last, 0)}</td>
@@ -140,7 +162,7 @@ function Row({ row, t0, t1 }: { row: Failing; t0: number; t1: number }) {
 function timelineOf(row: Failing): string {
   const { t0, t1 } = around(row.first, Math.max(row.last, row.first + 1), 0.2);
   const filtered = row.all.some((one) => one.run) ? row.id : "";
-  return link("timeline", [], { q: "", tool: "", state: "", outcome: "", "tl.error": "", "tl.failure": filtered, t0: String(t0), t1: String(t1) });
+  return link("timeline", [], { q: "", tool: "", state: "", outcome: "", "tl.error": "", "tl.failure": filtered, "tl.server": row.server, t0: String(t0), t1: String(t1) });
 }
 
 function Spark({ row, t0, t1 }: { row: Failing; t0: number; t1: number }) {

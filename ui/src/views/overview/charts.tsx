@@ -1,12 +1,11 @@
 // The figures over time; dragging over a chart marks a stretch, which is then shown.
 import { type Signal, useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
-import { counted, duration, moment, short } from "../../format";
+import { brief, counted, duration, moment, short } from "../../format";
 import { secondsTick } from "../../charts/scale";
 import { TimeChart } from "../../charts/timechart";
 import { useSize } from "../../charts/size";
-import type { Interval } from "../../model/busy";
-import { drawnOutages } from "../../model/restarts";
+import { type Outage, drawnOutages, outageSaid, outagesSaid, serversOf } from "../../model/restarts";
 import { Scale, type TimeMap } from "../../model/timemap";
 import { originOf, ticks } from "../timeline/ticks";
 import { type Bins, type Series, answers, binsOf, endings, latencies, throughput } from "./series";
@@ -49,10 +48,12 @@ export function Charts({ trace, ended, t0, t1, map }: Shown & { map: TimeMap }) 
     ];
   }, [trace, ended, bins]);
   const outages = useMemo(() => drawnOutages(trace.restarts, map, t1), [trace.version, map, t1]);
+  const known = useMemo(() => trace.restarts.outages(t1), [trace.version, t1]);
+  const said = outagesSaid(trace.restarts, t0, t1);
   const pointed = useSignal<number | null>(null);
   return (
     <div class="ov-charts">
-      {charts.map((chart) => <ChartPanel key={chart.id} chart={chart} bins={bins} map={map} outages={outages} origin={trace.from} t0={t0} t1={t1} pointed={pointed} />)}
+      {charts.map((chart) => <ChartPanel key={chart.id} chart={chart} bins={bins} map={map} outages={outages} known={known} said={said} origin={trace.from} t0={t0} t1={t1} pointed={pointed} />)}
     </div>
   );
 }
@@ -61,7 +62,10 @@ interface PanelProps {
   chart: Chart;
   bins: Bins;
   map: TimeMap;
-  outages: Interval[];
+  /** The times without an engine on the drawn axis, as they are, and in words. */
+  outages: Outage[];
+  known: Outage[];
+  said: string;
   origin: number;
   t0: number;
   t1: number;
@@ -69,7 +73,7 @@ interface PanelProps {
   pointed: Signal<number | null>;
 }
 
-function ChartPanel({ chart, bins, map, outages, origin, t0, t1, pointed }: PanelProps) {
+function ChartPanel({ chart, bins, map, outages, known, said, origin, t0, t1, pointed }: PanelProps) {
   const [frame, size] = useSize<HTMLDivElement>();
   const width = Math.max(0, size.width - AXIS);
   const scale = useMemo(() => new Scale(map, t0, t1, width), [map, t0, t1, width]);
@@ -77,7 +81,7 @@ function ChartPanel({ chart, bins, map, outages, origin, t0, t1, pointed }: Pane
     folds: map.folds.map((fold) => ({ from: fold.drawn, to: fold.drawn + map.stub })),
     ticks: width > 0 ? ticks(scale, originOf(origin)).map((tick) => map.draw(scale.time(tick.x))) : [],
   }), [scale]);
-  const label = `${chart.title} over time: ${chart.series.values.map((one) => one.name).join(", ")}`;
+  const label = `${chart.title} over time: ${chart.series.values.map((one) => one.name).join(", ")}${said}`;
   return (
     <section class="panel ov-chart" aria-label={chart.title} data-testid={`ov-chart-${chart.id}`}>
       <Legend chart={chart} pointed={pointed} />
@@ -86,6 +90,7 @@ function ChartPanel({ chart, bins, map, outages, origin, t0, t1, pointed }: Pane
           <>
             <TimeChart x={bins.x} layers={chart.series.layers} from={map.draw(t0)} to={map.draw(t1)} top={1}
               folds={axis.folds} outages={outages} ticks={axis.ticks} format={chart.tick} label={label} width={size.width} height={HEIGHT} axis={AXIS} />
+            <Outages known={known} scale={scale} t0={t0} t1={t1} />
             <Surface scale={scale} bins={bins} pointed={pointed} left={AXIS} label={label} />
           </>
         )}
@@ -93,6 +98,16 @@ function ChartPanel({ chart, bins, map, outages, origin, t0, t1, pointed }: Pane
       <p class="ov-ends muted" aria-hidden="true"><span>{moment(t0, 0)}</span><span>{moment(t1, 0)}</span></p>
     </section>
   );
+}
+
+/** Whose engine was dead, at the begin of each band; nothing where there is only one server. */
+function Outages({ known, scale, t0, t1 }: { known: readonly Outage[]; scale: Scale; t0: number; t1: number }) {
+  const named = known.filter(({ from, to, server }) => server && to >= t0 && from <= t1);
+  const servers = serversOf(named);
+  return named.map((one) => (
+    <span key={`${one.server} ${one.from}`} class="ov-outage" title={outageSaid(one)} data-testid="ov-outage"
+      style={{ left: `${AXIS + Math.max(scale.x(one.from), 0)}px`, top: `${8 + 14 * (servers.indexOf(one.server) % 6)}px` }}>{brief(one.server, 24)}</span>
+  ));
 }
 
 /** The chart's lines by name, with what they are where the pointer is. */

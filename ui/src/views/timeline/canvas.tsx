@@ -1,12 +1,21 @@
 // The lanes on a canvas that stays in place while a tall element behind it scrolls.
 import { effect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { type Window, current, following, nowOf, selection, timeWindow, trace } from "../../app/state";
+import { type Window, current, following, nowOf, selection, timeWindow, trace, wholeOf } from "../../app/state";
+import { outagesSaid } from "../../model/restarts";
 import { AXIS } from "./frame";
 import { listen } from "./gestures";
 import { openWell } from "./opening";
 import { startPainting } from "./painter";
 import { byArrival, hover, isWithin, lanes, layout, reveal, rowHeight, rowOf, rows, withinOnly } from "./store";
+
+/** The times without an engine in the window, which are bands in the picture. */
+function deaths(): string {
+  const shown = trace.value;
+  if (!shown) return "";
+  const { t0, t1 } = timeWindow.value ?? wholeOf(shown);
+  return outagesSaid(shown.restarts, t0, t1);
+}
 
 export function Lanes() {
   const scrolling = useRef<HTMLDivElement>(null);
@@ -30,7 +39,7 @@ export function Lanes() {
         <div style={{ height: `${height}px` }}>
           <canvas
             ref={canvas} tabIndex={0} role="img"
-            aria-label={`Timeline of ${lanes.value.length} requests of ${current.value?.recording.title ?? "a recording"}${SAID[layout.value.kind]}. The selected request's states are in a table beside it.`}
+            aria-label={`Timeline of ${lanes.value.length} requests of ${current.value?.recording.title ?? "a recording"}${SAID[layout.value.kind]}${deaths()}. The selected request's states are in a table beside it.`}
           />
         </div>
         {lanes.value.length === 0 && <p class="tl-none muted">{withinOnly.value && timeWindow.value ? "No request like that was here within the window. Show all of it (0), or switch “In window” off." : "No request is like that. Change or clear the filters."}</p>}

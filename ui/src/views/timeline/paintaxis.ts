@@ -1,5 +1,6 @@
 // The axis with its ticks, the folds of idle time, and the lines of now and of the pointer.
-import { duration, moment } from "../../format";
+import { brief, duration, moment } from "../../format";
+import { outageSaid, serversOf } from "../../model/restarts";
 import { fontOf } from "./font";
 import { AXIS, type Frame, GUTTER, eachLane } from "./frame";
 import { originOf, ticks } from "./ticks";
@@ -65,7 +66,10 @@ const HATCH = 9;
 /** Times without an engine: a hatched band behind the rows, and how long it was. */
 export function paintOutages(frame: Frame): void {
   const { context, colours, scale, height, trace, now } = frame;
-  for (const { from, to } of trace.restarts.outages(now)) {
+  const outages = trace.restarts.outages(now);
+  const servers = serversOf(outages);
+  for (const outage of outages) {
+    const { from, to, server } = outage;
     if (to < scale.from || from > scale.to) continue;
     const left = Math.max(scale.x(from), -2);
     const wide = Math.max(Math.min(scale.x(to), scale.width + 2) - left, 2);
@@ -85,16 +89,19 @@ export function paintOutages(frame: Frame): void {
     context.globalAlpha = 1;
     context.fillStyle = colours.bad;
     context.fillRect(left, AXIS, 2, height - AXIS);
+    if (server) context.restore(); // Whose it was is told also where the band is narrow.
     context.font = fontOf(10.5);
     context.textBaseline = "alphabetic";
-    const text = [`the engine was dead for ${duration(to - from)}`, duration(to - from)].find((one) => context.measureText(one).width + 16 < wide);
+    const texts = server ? [outageSaid(outage), `${brief(server, 24)} ${duration(to - from)}`] : [outageSaid(outage), duration(to - from)];
+    const text = texts.find((one) => context.measureText(one).width + 16 < wide) ?? (server ? texts[1] : undefined);
     if (text) {
+      const base = height - 8 - 16 * (servers.indexOf(server) % 6);
       context.fillStyle = colours.panel;
-      context.fillRect(left + 4, height - 19, context.measureText(text).width + 8, 15);
+      context.fillRect(left + 4, base - 11, context.measureText(text).width + 8, 15);
       context.fillStyle = colours.bad;
-      context.fillText(text, left + 8, height - 8);
+      context.fillText(text, left + 8, base);
     }
-    context.restore();
+    if (!server) context.restore();
   }
 }
 

@@ -49,7 +49,7 @@ export function factsOf(trace: Trace, lane: Lane): Facts {
     model: textOf(turn, "gen_ai.request.model") || textOf(turn, "gen_ai.response.model"),
     finish: end?.outcome ?? finishOf(turn),
     errors: turn ? errorsOf(turn, run) : [],
-    failures: run ? [...new Set(failedIn(run).map(idOf))] : [],
+    failures: run ? [...new Set(failedIn(run, trace.partOf(lane.id).server).map(idOf))] : [],
     who: whoOf(trace.spans, run),
   };
   known.set(lane, { turn, changes, pauses: pauses.length, end, facts });
