@@ -17,16 +17,16 @@ from caesura.scheduler.histories import Histories, difference, length_up_to_answ
 from caesura.scheduler.messages import SessionSpec
 from tests.kit.spans import Spans, facts
 
-SYSTEM = {"role": "system", "content": "It is Monday."}
-USER = {"role": "user", "content": "Is it warm?"}
-CALL = {"id": "call_1", "type": "function"} | {
+SYSTEM: dict[str, Any] = {"role": "system", "content": "It is Monday."}
+USER: dict[str, Any] = {"role": "user", "content": "Is it warm?"}
+CALL: dict[str, Any] = {"id": "call_1", "type": "function"} | {
     "function": {"name": "weather", "arguments": '{"city": "Ulm", "days": 2}'}
 }
-CALLS = {"role": "assistant", "content": "Let me see.", "tool_calls": [CALL]}
-RESULT = {"role": "tool", "tool_call_id": "call_1", "content": "12 degrees"}
-ANSWER = {"role": "assistant", "content": "Yes."}
-NEXT = {"role": "user", "content": "And tomorrow?"}
-KEPT = [SYSTEM, USER, CALLS, RESULT, ANSWER]
+CALLS: dict[str, Any] = {"role": "assistant", "content": "Let me see.", "tool_calls": [CALL]}
+RESULT: dict[str, Any] = {"role": "tool", "tool_call_id": "call_1", "content": "12 degrees"}
+ANSWER: dict[str, Any] = {"role": "assistant", "content": "Yes."}
+NEXT: dict[str, Any] = {"role": "user", "content": "And tomorrow?"}
+KEPT: list[Any] = [SYSTEM, USER, CALLS, RESULT, ANSWER]
 
 
 def called(arguments: str) -> dict[str, Any]:
