@@ -82,6 +82,7 @@ class AgentOptions(TypedDict, total=False):
     on_approval: "Callback | None"
     tracing: "Given"
     recorder: "Recorder | None"
+    trajectories: bool
 
 
 class Agent(AsyncClosing, Generic[T, D]):
@@ -136,6 +137,9 @@ class Agent(AsyncClosing, Generic[T, D]):
     `tracing` is OpenTelemetry's `TracerProvider` or `SpanProcessor` for the runs' spans, or False
     for none. None follows the environment, such as `OTEL_EXPORTER_OTLP_ENDPOINT`. A `recorder`
     (`caesura.runtime.recording.recorder`) gets the spans too; the caller closes it.
+
+    With `trajectories` each session keeps the tokens of all its turns for `Session.trajectory`, as
+    long as the session's object lives. The model must run in this process's engines.
 
     Raises `UsageError` for an argument of another kind, an unknown name and a tool that cannot be
     set up, and for an `output` without a JSON schema. Raises TypeError or ValueError for a function
@@ -196,13 +200,14 @@ class Agent(AsyncClosing, Generic[T, D]):
         on_approval: "Callback | None" = None,
         tracing: "Given" = None,
         recorder: "Recorder | None" = None,
+        trajectories: bool = False,
     ) -> None:
         # A late import: it reads configurations, by pydantic, which takes long.
         from caesura.runtime.sdk.agent_tools import AgentTools, listed
 
-        _check_kinds(sampling, name, on_question, on_approval, limits)
+        _check_kinds(sampling, name, on_question, on_approval, limits, trajectories)
         form = _form_of(output, output_retries, sampling)
-        self._models = models_of(engine, model, api_key)
+        self._models = models_of(engine, model, api_key, tells_tokens=trajectories)
         self._fallback: FallbackEngine | None = None
         spans = tracing_of(tracing, recorder)
         own = tuple(each.as_tool() if isinstance(each, Agent) else each for each in listed(tools))
@@ -222,13 +227,13 @@ class Agent(AsyncClosing, Generic[T, D]):
             output=form,
             tries=output_retries + 1,
             hooks=checked(hooks),
+            trajectories=trajectories,
         )
-        self.name = name
-        self._closed = False
-        self._output = output
+        self.name, self._output, self._closed = name, output, False
         self._given = own, limits
         more: dict[str, object] = {"config": config, "tracing": tracing, "recorder": recorder}
         more |= {"on_question": on_question, "on_approval": on_approval}
+        more["trajectories"] = trajectories or None
         self._ties = [name for name, each in more.items() if each is not None]
         self._handoffs = handoffs if callable(handoffs) else tuple(listed(handoffs))
         if not callable(handoffs):
@@ -512,7 +517,12 @@ def parts_of(agent: Agent[Any, Any]) -> AgentParts:
 
 
 def _check_kinds(
-    sampling: object, name: object, on_question: object, on_approval: object, limits: object
+    sampling: object,
+    name: object,
+    on_question: object,
+    on_approval: object,
+    limits: object,
+    trajectories: object,
 ) -> None:
     """Raise `UsageError` for an argument of another type."""
     _check("sampling", sampling, Sampling, "sampling=Sampling(temperature=0.2)")
@@ -520,6 +530,7 @@ def _check_kinds(
     _check("on_question", on_question, Callable | None, "on_question=ask, a function")
     _check("on_approval", on_approval, Callable | None, "on_approval=decide, a function")
     _check("limits", limits, Limits | None, "limits=Limits(max_turns=3)")
+    _check("trajectories", trajectories, bool, "trajectories=True")
 
 
 def _check(name: str, given: object, kind: Any, example: str) -> None:

@@ -6,6 +6,7 @@ engine reads again what the last run was sent and sampled, and computes nothing.
 
 import asyncio
 import logging
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
@@ -31,6 +32,7 @@ from caesura.runtime.sdk.record import (
     SavedTurn,
     SessionRecord,
 )
+from caesura.runtime.trajectories.recorder import TrajectoryRecorder
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.session_log import LoggedTurn, TurnOutcome
 from caesura.tools.context import ToolRun
@@ -46,11 +48,13 @@ LOG = logging.getLogger(__name__)
 class Keeper:
     """Keeps what one session does. It is the `SessionLog` of the engine's session.
 
-    `record` is what was known of the session before.
+    `record` is what was known of the session before. A `recorder` gets all turns too, and forgets
+    none of them.
     """
 
-    def __init__(self, record: SessionRecord) -> None:
+    def __init__(self, record: SessionRecord, recorder: TrajectoryRecorder | None = None) -> None:
         self.record = record
+        self._recorder = recorder
         self.key = ""
         """What the ids of the present run's calls are made from."""
         self.turns: Sequence[LoggedTurn] = ()
@@ -140,7 +144,7 @@ class Keeper:
 
     def end(self, outcome: TurnOutcome) -> None:
         """Keep the end of the last turn."""
-        self._here(self.add, "outcome", outcome)
+        self._here(self._end, outcome)
 
     def _here(self, keep: Callable[..., None], *values: Any) -> None:
         """Keep something on the session's event loop; the engine may be on another one."""
@@ -151,6 +155,10 @@ class Keeper:
                 self._loop.call_soon_threadsafe(keep, *values)
 
     def _begin(self, turn: LoggedTurn) -> None:
+        if self._recorder is not None and not self._is_frozen:
+            said, turns = self.record.messages[-1:], self.record.runs[-1].turns
+            is_result = bool(turns) or any(each["role"] == "tool" for each in said)
+            self._recorder.begin(turn, "tool" if is_result else "user", time.time())
         kept = None
         if turn.has_media:
             turn = replace(turn, appended=[])
@@ -162,19 +170,31 @@ class Keeper:
 
     def _sampled(self, tokens: Sequence[int]) -> None:
         if not self._is_frozen:
+            if self._recorder is not None:
+                self._recorder.sampled(tokens)
             self.record.take("tokens", tokens)
             if self._journal is not None:
                 self._journal.sampled(tokens)
+
+    def _end(self, outcome: TurnOutcome) -> None:
+        if self._recorder is not None and not self._is_frozen:
+            self._recorder.end(outcome, time.time())
+        self.add("outcome", outcome)
 
     def replaying(self, run: SavedRun) -> "Keeper":
         """Let the engine's next session replay a run; return the log for it."""
         self.key, self.turns = run.key, self.record.turns_of(run)
         self._loop = _running()
+        if self._recorder is not None:
+            before = self.record.context_before(run)
+            self._recorder.stands_at(run.context_behind(before))
         return self
 
     def fresh(self) -> "Keeper":
         """Return the log for a session of the engine that replays nothing."""
         self.turns, self._loop = (), _running()
+        if self._recorder is not None:
+            self._recorder.stands_at(())
         return self
 
 
@@ -183,6 +203,17 @@ def _running() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+def retold(record: SessionRecord, recorder: TrajectoryRecorder) -> None:
+    """Let a recorder know the turns of a record, of which nobody knows when they were."""
+    for run in record.runs:
+        recorder.stands_at(record.context_before(run))
+        for place, turn in enumerate(record.turns_of(run)):
+            recorder.begin(turn, "tool" if place else "user", None)
+            recorder.sampled(turn.sampled)
+            if turn.outcome is not None:
+                recorder.end(turn.outcome, None)
 
 
 class _Told:

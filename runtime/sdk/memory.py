@@ -14,9 +14,11 @@ from caesura.runtime.events import ModelChanged, RunEvent, ToolReturned, TurnEnd
 from caesura.runtime.journal.record import BadJournal
 from caesura.runtime.run.fold import Transcript
 from caesura.runtime.run.media import Content
-from caesura.runtime.sdk.keeper import Keeper, reopened
+from caesura.runtime.sdk.keeper import Keeper, reopened, retold
 from caesura.runtime.sdk.record import End, SavedRun, SessionRecord, made_for
 from caesura.runtime.sdk.sessions import Place, Sessions, checked_id, store_of
+from caesura.runtime.trajectories.recorder import TrajectoryRecorder
+from caesura.runtime.trajectories.trajectory import Trajectory
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.tools.context import CallLog
 from caesura.tools.people import Pending, People
@@ -44,15 +46,19 @@ class Begin:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     store: Sessions | None = None
     record: SessionRecord = field(default_factory=SessionRecord)
+    recorder: TrajectoryRecorder | None = None
+    """What knows the tokens of the session that it was forked from."""
 
     @property
     def owner(self) -> str:
         """Whose approvals count for the session in another process, if no user is named."""
         return "" if self.store is None else f"session {self.id}"
 
-    def branch(self, record: SessionRecord) -> "Begin":
-        """Return what a branch begins with, whose record this is."""
-        return Begin(id=f"{self.id}-{uuid.uuid4().hex[:8]}", store=self.store, record=record)
+    def branch(self, record: SessionRecord, recorder: TrajectoryRecorder | None = None) -> "Begin":
+        """Return what a branch begins with; `recorder` is the session's, `record` a copy."""
+        name = f"{self.id}-{uuid.uuid4().hex[:8]}"
+        forked = None if recorder is None else recorder.forked(name)
+        return Begin(id=name, store=self.store, record=record, recorder=forked)
 
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
@@ -106,13 +112,18 @@ def _read_state(state: object) -> SessionRecord:
 class Memory:
     """The history of one session: its messages, its tokens, and its place in a store."""
 
-    def __init__(self, begin: Begin, people: People) -> None:
+    def __init__(self, begin: Begin, people: People, *, trajectory: bool = False) -> None:
+        """Create it; with `trajectory` it records all tokens, also those that are forgotten."""
         self._begin = begin
         self._people = people
         self._place: Place | None = None
         self._is_read = begin.store is None
         self._left: tuple[Pending, ...] = ()
-        self.keeper = Keeper(begin.record)
+        self._recorder = begin.recorder
+        if trajectory and self._recorder is None:
+            self._recorder = TrajectoryRecorder(begin.id)
+            retold(begin.record, self._recorder)
+        self.keeper = Keeper(begin.record, self._recorder)
         self.transcript = Transcript(begin.record.messages or begin.messages)
         self._earlier = begin.record.usage
         self.is_continued = bool(begin.record.messages)
@@ -193,6 +204,8 @@ class Memory:
         self._place, self._is_read = place, True
         self.keeper.attach(place.journal, is_new=not place.bodies)
         if place.bodies:
+            if self._recorder is not None:
+                retold(self.record, self._recorder)
             self._look_at_record()
             self.is_continued = bool(self.messages)
         self._people.outlive(name)
@@ -220,7 +233,16 @@ class Memory:
     def branch(self) -> Begin:
         """Return what a session begins with that goes on from here."""
         self._tell()
-        return self._begin.branch(self.record.copy())
+        return self._begin.branch(self.record.copy(), self._recorder)
+
+    def trajectory(self) -> Trajectory:
+        """Return all tokens that were computed. Raises `UsageError` if they were not recorded."""
+        if self._recorder is None:
+            raise UsageError(
+                f"the session {self._begin.id!r} records no trajectory: open it from an"
+                " Agent(..., trajectories=True)"
+            )
+        return self._recorder.trajectory()
 
     def edit(self, messages: Sequence[Message]) -> None:
         """Replace the history; the tokens before the first run that differs stay.
@@ -305,6 +327,8 @@ class Memory:
         """
         mark = made_for(engine.model, spec, self.messages)
         self._left = ()
+        if self._recorder is not None:
+            self._recorder.uses(engine.model)
         if unended is not None and unended.goes_on_with(mark):
             session = engine.open(spec, self.keeper.replaying(unended))
             self.transcript = Transcript(self.record.messages[: unended.asked])
@@ -340,6 +364,8 @@ class Memory:
             self.keeper.told(self.messages)
         if isinstance(event, ModelChanged):
             self.keeper.lose_tokens()
+            if self._recorder is not None:
+                self._recorder.lose(f"{event.model} went on with it, whose tokens are not logged")
 
     def forget_left(self, item_id: str) -> None:
         """Forget an item of an earlier process, which has an answer now."""

@@ -15,9 +15,21 @@ Model = OneModel | Sequence[OneModel]
 
 
 def models_of(
+    engine: object, model: object, api_key: str | None, *, tells_tokens: bool = False
+) -> tuple[str | Engine | None, ...]:
+    """Return the model of an agent, and those that stand in for it. Raises `UsageError`.
+
+    With `tells_tokens` a server, which does not, is refused.
+    """
+    models = _models_of(engine, model, api_key)
+    if tells_tokens:
+        _check_tokens(models)
+    return models
+
+
+def _models_of(
     engine: object, model: object, api_key: str | None
 ) -> tuple[str | Engine | None, ...]:
-    """Return the model of an agent, and those that stand in for it. Raises `UsageError`."""
     given = engine if isinstance(engine, list | tuple) else model
     if not isinstance(given, list | tuple):
         return (_model_of(engine, model, api_key),)
@@ -61,6 +73,18 @@ def _model_of(engine: object, model: object, api_key: str | None) -> str | Engin
             f"the model must be a Hugging Face id, a directory, an Engine or None, got {model!r}"
         )
     return cast(Engine, model)
+
+
+def _check_tokens(models: Sequence[str | Engine | None]) -> None:
+    """Raise `UsageError` for a model of a server, which keeps its tokens to itself."""
+    from caesura.runtime.remote.engine import RemoteEngine
+
+    for each in models:
+        if isinstance(each, RemoteEngine):
+            raise UsageError(
+                f"{each!r} is a server, which keeps its tokens to itself: leave trajectories=True"
+                " out, or give the Agent a model that runs here"
+            )
 
 
 async def ready(model: str | Engine | None, holder: object) -> Engine:

@@ -43,6 +43,7 @@ from caesura.tools.run_view import Context, RunFacts, handing
 
 if TYPE_CHECKING:
     from caesura.runtime.sdk.output import OutputForm
+    from caesura.runtime.trajectories.trajectory import Trajectory
 
 
 class Session(AsyncClosing, Generic[T]):
@@ -88,7 +89,7 @@ class Session(AsyncClosing, Generic[T]):
         """How a hook ended the run."""
         self._is_told = False
         self._dispatcher = Dispatcher(registry, self._tools)
-        self._memory = Memory(begin, settings.people)
+        self._memory = Memory(begin, settings.people, trajectory=settings.trajectories)
         self._engine_session: EngineSession | None = None
         self._opened_on: tuple[Engine, SessionSpec]
         """Of the engine's session, once there is one."""
@@ -168,6 +169,16 @@ class Session(AsyncClosing, Generic[T]):
         self._memory.check_read()
         return self._memory.state()
 
+    async def trajectory(self) -> "Trajectory":
+        """Return all tokens that the session has computed, as a tree, also during a run.
+
+        They include what was rewound or edited away. Raises `UsageError` for a session of an agent
+        without `trajectories`. It is also raised where tokens are not known: behind pictures or
+        sounds, and where another model went on.
+        """
+        await self._memory.read()
+        return self._memory.trajectory()
+
     @overload
     def fork(self, n: None = None, *, sampling: Sampling | None = None) -> "Session[T]": ...
 
@@ -190,16 +201,11 @@ class Session(AsyncClosing, Generic[T]):
         self._check_idle("forked")
         if n is not None and (type(n) is not int or n < 1):
             raise UsageError(f"the number of branches is a whole number from 1, got {n!r}")
-        wanted = self._settings.sampling
-        if sampling is not None:
-            wanted = replace(sampling, text=wanted.text)
-        branches = []
-        for number in range(n or 1):
-            seed = None if wanted.seed is None else wanted.seed + number
-            settings = replace(self._settings, sampling=replace(wanted, seed=seed))
-            begin = self._memory.branch()
-            branches.append(Session[T](self._engine, self._registry, settings, self._about, begin))
-        return branches[0] if n is None else tuple(branches)
+        branches = tuple(
+            Session[T](self._engine, self._registry, each, self._about, self._memory.branch())
+            for each in self._settings.of_branches(n or 1, sampling)
+        )
+        return branches[0] if n is None else branches
 
     def rewind(self, turns: int = 1) -> None:
         """Forget the last prompts and all that followed them; what stays keeps its tokens.
@@ -234,17 +240,8 @@ class Session(AsyncClosing, Generic[T]):
             raise EngineFailed("the run ended without an answer")
         calls = tuple((each.call, each.result) for each in fold.returned)
         made = cast(T, ended.text if self._settings.output is None else output)
-        return Answer(
-            ended.text,
-            ended.reason,
-            ended.usage,
-            calls,
-            self._memory.messages,
-            made,
-            ended.total_usage,
-            ended.cost,
-            ended.agent,
-        )
+        said = (ended.text, ended.reason, ended.usage, calls, self._memory.messages, made)
+        return Answer(*said, ended.total_usage, ended.cost, ended.agent)
 
     async def stream(
         self, prompt: Prompt | None = None

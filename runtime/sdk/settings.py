@@ -1,7 +1,7 @@
 """What the sessions of an agent share, what one of them is told, and what its runs return."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from caesura.runtime.engine import Engine, EngineSession
@@ -73,6 +73,19 @@ class SessionSettings:
     hooks: tuple[Hooks[Any], ...]
     roles: Roles = field(default_factory=dict)
     """The agents that a conversation may be passed to."""
+    trajectories: bool = False
+    """Whether sessions record all tokens, for `Session.trajectory`."""
+
+    def of_branches(self, count: int, sampling: Sampling | None) -> "list[SessionSettings]":
+        """Return the settings of branches of a session; `sampling` replaces theirs.
+
+        Where that has a seed, each has another one.
+        """
+        wanted = self.sampling
+        if sampling is not None:
+            wanted = replace(sampling, text=wanted.text)
+        seeds = (None if wanted.seed is None else wanted.seed + at for at in range(count))
+        return [replace(self, sampling=replace(wanted, seed=seed)) for seed in seeds]
 
     def trace(
         self,

@@ -1,0 +1,1 @@
+"""Trajectories: the tokens of sessions as a tree, for training; their growth, and their files."""

@@ -1,0 +1,179 @@
+"""A session as tokens: who made them, how they branch, and what a trainer takes of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from caesura.intercept.calls.events import ResumeReport
+from caesura.runtime.errors import UsageError
+
+Source = Literal["prompt", "sampled", "tool", "user", "template"]
+"""Who made tokens.
+
+`prompt`: the chat template wrote a whole history, the first or an edited one. `sampled`: the model.
+`tool` and `user`: the results of calls, and a later prompt, each with what the template writes
+around them. `template`: the template wrote earlier turns otherwise than they stood.
+"""
+StopReason = Literal["call", "stop", "length"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """Tokens that stand behind each other and have one source."""
+
+    source: Source
+    tokens: tuple[int, ...]
+    """Their ids, as the engine has them."""
+    stop_reason: StopReason | None = None
+    """How a sampled turn ended: at calls, by itself, or at a limit.
+
+    None: it was broken off, it is under way, or nothing was sampled here.
+    """
+    started_at: float | None = None
+    """When it began, a Unix time: a turn when it was sent, and the wait for tools at the pause.
+
+    None where it is not known, such as for an earlier process, and for other sources.
+    """
+    seconds: float | None = None
+    """How long that took: until the turn's last token, or until the results were sent."""
+    cached_tokens: int | None = None
+    """How many tokens of the context had their KV when a sampled turn began.
+
+    The engine computed all others, also those that it had computed before. None: not known.
+    """
+    resume: ResumeReport | None = None
+    """How long the turn was paused and queued before it, and what became of its KV.
+
+    Of sampled turns that resumed a paused request.
+    """
+
+    @property
+    def loss_mask(self) -> tuple[int, ...]:
+        """1 for each token that was sampled, and 0 for each other."""
+        return (int(self.source == "sampled"),) * len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """A sequence of tokens that a model computed, without those that it shares with its parent.
+
+    A branch begins where a history was forked, rewound or edited, and where the chat template
+    rewrote it.
+    """
+
+    id: str
+    """Its session's id and a number."""
+    session: str
+    """The session that made it; for what a fork has from its parent, the parent's."""
+    model: str | None
+    """The model's name; None: an earlier process had it."""
+    parent: str | None = None
+    """The branch whose first tokens it shares; None for one that begins by itself."""
+    branch_point: int = 0
+    """How many tokens it shares, counted from the parent's first token."""
+    segments: tuple[Segment, ...] = ()
+    """What stands behind the shared tokens, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """One whole sequence, as trainers take it: a prompt, and what follows it.
+
+    `completion_ids`, `loss_mask` and `sources` have one item for each token.
+    """
+
+    session: str
+    branch: str
+    model: str | None
+    prompt_ids: tuple[int, ...]
+    """The ids of all tokens before the first that was sampled."""
+    completion_ids: tuple[int, ...]
+    """The ids of all others: of what was sampled, and of what came between."""
+    loss_mask: tuple[int, ...]
+    """1 for each token of the completion that counts, and 0 for each other."""
+    sources: tuple[Source, ...]
+    """Who made each token of the completion."""
+    stop_reason: StopReason | None
+    """How its last turn ended; see `Segment.stop_reason`."""
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The ids of the whole sequence."""
+        return self.prompt_ids + self.completion_ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory:
+    """All that a session has computed, as a tree of branches: a parent stands before its children.
+
+    A fork's trajectory has the branches of its parent too, as they were, if it shares their tokens.
+    """
+
+    session: str
+    """The session's id."""
+    branches: tuple[Branch, ...] = ()
+
+    def branch(self, name: str) -> Branch:
+        """Return the branch of an id. Raises `UsageError`."""
+        found = next((each for each in self.branches if each.id == name), None)
+        if found is None:
+            known = ", ".join(each.id for each in self.branches) or "none"
+            raise UsageError(f"there is no branch {name!r} in the trajectory; there are: {known}")
+        return found
+
+    def segments(self, name: str) -> tuple[Segment, ...]:
+        """Return the segments of a branch from its first token, those that it shares too.
+
+        One in which it leaves its parent is cut there. Raises `UsageError` for an unknown branch.
+        """
+        branch = self.branch(name)
+        if branch.parent is None:
+            return branch.segments
+        return (*cut(self.segments(branch.parent), branch.branch_point), *branch.segments)
+
+    def rollout(self, name: str | None = None, *, own: bool = True) -> Rollout:
+        """Return a branch as one sequence; by default the last of the session's own.
+
+        With `own` the loss mask is 0 for tokens that are shared with the parent: so each sampled
+        token counts once among the rollouts of a session and of its forks. Raises `UsageError` for
+        an unknown branch, and if there is none.
+        """
+        if name is None:
+            if not self._own:
+                raise UsageError(f"nothing was sampled yet in the session {self.session!r}")
+            name = self._own[-1].id
+        branch, segments = self.branch(name), self.segments(name)
+        made = [(token, each.source) for each in segments for token in each.tokens]
+        first = next((at for at, (_, who) in enumerate(made) if who == "sampled"), len(made))
+        least = branch.branch_point if own else 0
+        counts = [who == "sampled" and at >= least for at, (_, who) in enumerate(made)]
+        return Rollout(
+            session=self.session,
+            branch=name,
+            model=branch.model,
+            prompt_ids=tuple(token for token, _ in made[:first]),
+            completion_ids=tuple(token for token, _ in made[first:]),
+            loss_mask=tuple(map(int, counts[first:])),
+            sources=tuple(who for _, who in made[first:]),
+            stop_reason=segments[-1].stop_reason if segments else None,
+        )
+
+    def rollouts(self) -> tuple[Rollout, ...]:
+        """Return the branches that this session made, each as one sequence; see `rollout`."""
+        return tuple(self.rollout(each.id) for each in self._own)
+
+    @property
+    def _own(self) -> list[Branch]:
+        return [each for each in self.branches if each.session == self.session]
+
+
+def cut(segments: Sequence[Segment], length: int) -> list[Segment]:
+    """Return the segments of the first tokens; a turn that is cut has no stop reason."""
+    kept: list[Segment] = []
+    for each in segments:
+        if len(each.tokens) > length:
+            each = replace(each, tokens=each.tokens[:length], stop_reason=None, seconds=None)
+        if each.tokens:
+            kept.append(each)
+        length -= len(each.tokens)
+    return kept
