@@ -62,7 +62,7 @@ async def test_a_run_with_a_tool_is_one_sequence(engine: ComputedEngine) -> None
     # A wait begins where the turn before it ends, and the next turn begins where it ends.
     assert called.started_at is not None and called.seconds is not None
     assert result.started_at == pytest.approx(called.started_at + called.seconds)
-    assert result.seconds is not None and answer.started_at is not None
+    assert result.started_at is not None and result.seconds is not None
     assert answer.started_at == pytest.approx(result.started_at + result.seconds)
     assert called.loss_mask == (1,) * len(called.tokens) and set(result.loss_mask) == {0}
 
@@ -231,7 +231,9 @@ async def test_sessions_record_nothing_unless_their_agent_asks_for_it(
 
 
 async def test_a_server_keeps_its_tokens_to_itself(engine: ComputedEngine) -> None:
-    for models in ("http://127.0.0.1:1/v1", [engine, RemoteEngine("http://127.0.0.1:1/v1")]):
+    address = "http://127.0.0.1:1/v1"
+    given: list[Any] = [address, [engine, RemoteEngine(address)]]
+    for models in given:
         with pytest.raises(UsageError, match=r"at http://127\.0\.0\.1:1.* keeps its tokens"):
             Agent(models, trajectories=True)
     recorder = TrajectoryRecorder("s")
