@@ -81,7 +81,7 @@ class Faults:
 
     def _draw(self) -> str:
         """Return a kind, or an empty text if none of them may strike now."""
-        kinds = [one for one in self._kinds if self._may_strike(one)]
+        kinds = [one for one in self._kinds if self.may_strike(one)]
         if first := next((one for one in self._first if one in kinds), None):
             self._first.remove(first)
             return first
@@ -89,7 +89,8 @@ class Faults:
         kinds = [one for one in kinds if one not in KILLING or not spaced]
         return self._by_weight(kinds) if kinds else ""
 
-    def _may_strike(self, kind: str) -> bool:
+    def may_strike(self, kind: str) -> bool:
+        """Return whether a fault of this kind may strike now."""
         if kind not in KILLING:
             return True
         return monotonic() < self.calm_from and (kind == SERVER_KILLED or self._may_die())

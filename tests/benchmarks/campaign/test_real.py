@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import json
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from benchmarks.campaign.real.faults import (
 )
 from benchmarks.campaign.real.odd_tools import NOTE, ODD
 from benchmarks.campaign.real.rest import Usage, growths, runs_in_journal
+from benchmarks.campaign.real.server import until
 from benchmarks.campaign.report import Outcome
 from caesura.runtime.journal.record import begun, encoded
 from caesura.runtime.journal.store import Entry, SqliteJournal
@@ -161,6 +162,42 @@ def test_a_chosen_fault_that_never_happened_is_told(
     assert told(campaign)["never_happened"] == [SERVER_KILLED, "tool lies"]
     assert "**Chosen, and never happened:**" in (Path(campaign[-1]) / "real.md").read_text()
     assert "never happened: server killed, tool lies" in capsys.readouterr().err
+
+
+class Worker:
+    """A process that can be killed."""
+
+    def kill(self) -> None:
+        """Nothing is there to end."""
+
+
+@pytest.mark.parametrize(("idle", "longer"), [(5, 60.0), (10**9, 0.3)])
+def test_a_campaign_lasts_longer_where_a_fault_has_not_happened_in_its_budget(
+    campaign: list[str], monkeypatch: pytest.MonkeyPatch, idle: int, longer: float
+) -> None:
+    looked = itertools.count()
+
+    def workers(self: Nothing) -> list[Any]:
+        return [] if next(looked) < idle else [Worker()]
+
+    async def asking(self: Clients, http: object, goes_on: Callable[[int], bool]) -> None:
+        await until(lambda: not goes_on(0), 60)
+
+    async def at_rest(*given: object) -> list[str]:
+        return []
+
+    monkeypatch.setattr(Nothing, "workers", workers)
+    monkeypatch.setattr(Clients, "go", asking)
+    monkeypatch.setattr(real, "watch", at_rest)
+    monkeypatch.setattr(real, "decline", at_rest)
+    monkeypatch.setattr(real, "left_behind", at_rest)
+    monkeypatch.setattr(real, "LONGER_SECONDS", longer)
+    monkeypatch.setattr(real.Campaign, "stopped", lambda self: None)
+    kinds = ["--faults", f"{SERVER_KILLED},{WORKER_KILLED}", "--budget", "0"]
+    happens = idle < 10**9
+    assert main([campaign[0], *kinds, *campaign[1:]]) == (0 if happens else 1)
+    assert told(campaign)["never_happened"] == ([] if happens else [WORKER_KILLED])
+    assert told(campaign)["seen"] == []
 
 
 async def test_no_server_and_no_engine_is_killed_while_it_is_calm(tmp_path: Path) -> None:
