@@ -73,10 +73,10 @@ class Question:
 GPTJ = "GPT-J-6B on a simulated A100 with 40 GB"
 MIX = f"InferCept's six tools (its Table 1) as Poisson arrivals, on {GPTJ}, drained"
 RANDOM_25M = "A Llama of 25 M random parameters on vLLM's CPU engine, on one thread"
+BUSY_MIX = "--rate 1.73 --blocks 96 --window 40 --warm-up 5 --tail 8 --longest 70 --runs {runs}"
 HANDLING = (
     "python -m benchmarks.handling --systems stock caesura infercept lamps-infercept preserve"
-    " --rounds 3 --seed 1501 --rate 1.73 --blocks 96 --window 40 --warm-up 5 --tail 8 --longest 70"
-    " --runs {runs}"
+    f" --rounds 3 --seed 1501 {BUSY_MIX}"
 )
 SIX_TOOLS = (
     f"{RANDOM_25M}; InferCept's six tools, token counts times 1/4, pauses times 0.35. Latency is in"
@@ -321,6 +321,18 @@ QUESTIONS: tuple[Question, ...] = (
         beside=(SCHEDULER,),
     ),
     Question(
+        "handling-beside-rounds",
+        "Is InferCept's own rule better beside other programs, in five more rounds?",
+        "python -m benchmarks.handling --systems caesura infercept --rounds 5 --seed 1901"
+        f" {BUSY_MIX} --loads 0.15 0.3 --beside 2",
+        40,
+        "timed",
+        "As above, the default and `infercept` alone, with other sessions.",
+        seeds=(1901, 1902, 1903, 1904, 1905),
+        rooms=POLICY,
+        beside=(SCHEDULER,),
+    ),
+    Question(
         "handling-light",
         "How soon comes the first token under a light load?",
         "python -m benchmarks.handling --systems stock caesura --loads 0.1 --rounds 3 --seed 1801"
@@ -350,10 +362,10 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "handling-states",
         "What do handlings gain on a model with recurrent state?",
-        "python -m benchmarks.handling --model hybrid --systems stock caesura preserve discard swap"
+        "python -m benchmarks.handling --model hybrid --systems stock caesura discard"
         " --loads 0.3 --rounds 3 --seed 1701 --rate 0.9 --blocks 160 --window 40 --warm-up 5"
         " --longest 90 --runs {runs}",
-        30,
+        15,
         "timed",
         "The six tools on a tiny Qwen3-Next of random parameters: three layers with a state and one"
         " with attention. Latency is in seconds, without the tools' time.",
@@ -362,22 +374,10 @@ QUESTIONS: tuple[Question, ...] = (
         beside=(SCHEDULER,),
     ),
     Question(
-        "slow-link",
-        "From which rate of the link on does loading beat recomputing?",
-        "python -m benchmarks.slow_link --out {runs}/links.json",
-        40,
-        "timed",
-        f"{RANDOM_25M}, with a link that is limited in its copier. Ratios are load to recomputation"
-        " of 1,024 tokens, median and middle half of 6 pairs: of the time to the first token, and"
-        " of the delay of all requests together.",
-        rooms=POLICY,
-        beside=(SCHEDULER,),
-    ),
-    Question(
         "simulator",
         "How near is the simulator to the real engine?",
-        "python -m benchmarks.validate --rounds 3 --loads 0.2 0.35 --rate 1.73 --runs {runs}",
-        25,
+        "python -m benchmarks.validate --rounds 3 --loads 0.35 --rate 1.73 --runs {runs}",
+        12,
         "timed",
         f"{RANDOM_25M}. The same sessions served and simulated; steps take what a calibration says"
         " (`calibration`), what the run's own steps took (`steps`), or that at the machine's pace"
@@ -444,8 +444,8 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "tracing",
         "What does tracing cost?",
-        "python -m benchmarks.tracing --rounds 120",
-        25,
+        "python -m benchmarks.tracing --rounds 40",
+        8,
         "timed",
         "The bundled model, 32 runs at once, in turns with the store, with OpenTelemetry, and with"
         " neither.",
@@ -457,8 +457,8 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "journal",
         "What does the journal cost?",
-        "python -m benchmarks.journal --rounds 100 --concurrency 16",
-        15,
+        "python -m benchmarks.journal --rounds 40 --concurrency 16",
+        6,
         "timed",
         "Responses of the bundled model through three applications on one engine, in turns.",
         seeds=(0,),
