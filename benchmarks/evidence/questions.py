@@ -360,20 +360,6 @@ QUESTIONS: tuple[Question, ...] = (
         data=(AGENT_RUNS,),
     ),
     Question(
-        "handling-states",
-        "What do handlings gain on a model with recurrent state?",
-        "python -m benchmarks.handling --model hybrid --systems stock caesura discard"
-        " --loads 0.3 --rounds 3 --seed 1701 --rate 0.9 --blocks 160 --window 40 --warm-up 5"
-        " --longest 90 --runs {runs}",
-        15,
-        "timed",
-        "The six tools on a tiny Qwen3-Next of random parameters: three layers with a state and one"
-        " with attention. Latency is in seconds, without the tools' time.",
-        seeds=(1701, 1702, 1703),
-        rooms=POLICY,
-        beside=(SCHEDULER,),
-    ),
-    Question(
         "simulator",
         "How near is the simulator to the real engine?",
         "python -m benchmarks.validate --rounds 3 --loads 0.35 --rate 1.73 --runs {runs}",
