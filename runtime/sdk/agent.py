@@ -244,6 +244,11 @@ class Agent(AsyncClosing, Generic[T, D]):
         """The agent's own tools in the order given, then those of sources that have started."""
         return tuple(self._tools.registry)
 
+    @property
+    def trajectories(self) -> bool:
+        """Whether its sessions record their tokens, for `Session.trajectory`."""
+        return self._settings.trajectories
+
     async def start(self) -> None:
         """Start the engine and the sources of tools now, so that the first run need not wait.
 

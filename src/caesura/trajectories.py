@@ -1,20 +1,31 @@
-"""Trajectories of sessions: who made each token, how histories branch, and files of them.
+"""Trajectories of sessions: who made each token, how histories branch, files and trainers.
 
 async with Agent(trajectories=True) as agent, agent.session() as session:
     await session.run("What is 12 * 7?")
     write_jsonl("rollouts.jsonl", [await session.trajectory()])
 """
 
+from caesura.runtime.sdk.episodes import Episode, collect
+from caesura.runtime.trajectories.adapters.sequences import to_skyrl, to_slime, to_trl, to_verl
+from caesura.runtime.trajectories.adapters.turns import to_rllm, to_verifiers
 from caesura.runtime.trajectories.files import read_jsonl, write_jsonl, write_parquet
 from caesura.runtime.trajectories.trajectory import Branch, Rollout, Segment, Source, Trajectory
 
 __all__ = [
     "Branch",
+    "Episode",
     "Rollout",
     "Segment",
     "Source",
     "Trajectory",
+    "collect",
     "read_jsonl",
+    "to_rllm",
+    "to_skyrl",
+    "to_slime",
+    "to_trl",
+    "to_verifiers",
+    "to_verl",
     "write_jsonl",
     "write_parquet",
 ]

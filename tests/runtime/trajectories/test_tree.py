@@ -3,89 +3,31 @@
 import asyncio
 import random
 from collections import Counter
-from contextlib import suppress
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caesura import Agent, RequestFailed, Session, UsageError, tool
-from caesura.runtime.testing import Item, calls, fail, inline, say
-from caesura.runtime.testing import call as calling
+from caesura import Agent, Session
 from caesura.trajectories import Trajectory
 from tests.runtime.trajectories.computed import ComputedEngine, turns_in
-
-
-@tool
-def double(n: int) -> int:
-    """Double a number."""
-    return 2 * n
-
-
-def model(messages: Any, tools: Any) -> Item:
-    """Do what the last message asks for."""
-    match str(messages[-1]["content"]).split():
-        case ["call", *numbers]:
-            return calls(*(calling("double", n=int(each)) for each in numbers), text="So:")
-        case ["inline", number]:
-            return inline("It is ", "double", n=int(number))
-        case ["fail", *words]:
-            return fail(RequestFailed("broken"), " ".join(words))
-        case _:
-            return say("Yes.")
-
-
-PROMPTS = st.sampled_from(
-    ["Hi.", "call 1", "call 1 2", "inline 3", "fail", "fail in the middle", "Hi."]
-)
-STEPS = st.one_of(
-    PROMPTS.map(lambda text: ("run", text)),
-    st.sampled_from([("fork", ""), ("rewind", ""), ("edit", ""), ("state", "")]),
-)
+from tests.runtime.trajectories.histories import HISTORIES, Step, model, played
 
 
 @settings(deadline=None, max_examples=150)
 @given(
-    st.lists(st.tuples(st.integers(0, 3), STEPS), min_size=1, max_size=14),
+    HISTORIES,
     st.randoms(use_true_random=False),
     st.sampled_from([0.0, 0.4]),
 )
 def test_the_tree_holds_every_turn_and_no_other(
-    steps: list[tuple[int, tuple[str, str]]], rng: random.Random, rewrites: float
+    steps: list[Step], rng: random.Random, rewrites: float
 ) -> None:
     engine = ComputedEngine(model, rng, rewrites)
-    for session, trajectory in asyncio.run(played(engine, steps)):
+    for session, trajectory in asyncio.run(played(engine, steps, there_and_back)):
         check(trajectory)
         computed = Counter(each for each in engine.computed.get(session, []) if each[1])
         assert turns_in(trajectory, session) == computed
-
-
-async def played(
-    engine: ComputedEngine, steps: list[tuple[int, tuple[str, str]]]
-) -> list[tuple[str, Trajectory]]:
-    """Do the steps, each in one of the sessions; return the trajectories."""
-    agent = Agent(engine, [double], trajectories=True)
-    sessions = [agent.session()]
-    for which, (what, text) in steps:
-        session = sessions[which % len(sessions)]
-        match what:
-            case "run":
-                with suppress(RequestFailed):
-                    await session.run(text)
-            case "fork":
-                sessions.append(session.fork())
-            case "rewind":
-                with suppress(UsageError):  # there is nothing to forget
-                    session.rewind()
-            case "edit" if session.messages and session.messages[-1]["role"] == "assistant":
-                answer = {"role": "assistant", "content": "No."}
-                session.messages = [*session.messages[:-1], answer]
-            case "state":
-                await there_and_back(agent, session)
-    found = [(each.id, await each.trajectory()) for each in sessions]
-    for each in sessions:
-        await each.aclose()
-    return found
 
 
 async def there_and_back(agent: Agent[Any, Any], session: Session) -> None:

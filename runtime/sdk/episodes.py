@@ -1,0 +1,126 @@
+"""Episodes: an agent answers prompts many times at once, and each answer keeps its trajectory."""
+
+import asyncio
+import inspect
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Generic
+
+from caesura.runtime.errors import UsageError
+from caesura.runtime.events import T
+from caesura.runtime.sdk.agent import Agent
+from caesura.runtime.sdk.hooks import Prompt
+from caesura.runtime.sdk.session import Session
+from caesura.runtime.sdk.settings import Answer
+from caesura.runtime.trajectories.trajectory import Trajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode(Generic[T]):
+    """One session of an agent that was given one prompt."""
+
+    prompt: Prompt
+    deps: Any = None
+    """The dependencies that it was given."""
+    answer: Answer[T] | None = None
+    """None: the run failed."""
+    trajectory: Trajectory | None = None
+    """What was sampled, also by a run that failed later; None: nothing was, or it is not known."""
+    reward: float | None = None
+    """None: the run or the reward failed, or no reward was asked for."""
+    error: Exception | None = None
+    """Why the run failed, or the reward, or why the trajectory is not known."""
+
+
+Reward = Callable[[Episode[Any]], float | Awaitable[float]]
+"""Says what an episode that has an answer is worth."""
+
+
+async def collect(
+    agent: Agent[T, Any],
+    prompts: Iterable[Prompt],
+    *,
+    samples: int = 1,
+    reward: Reward | None = None,
+    deps: Callable[[], Any] | None = None,
+    concurrency: int = 64,
+) -> list[Episode[T]]:
+    """Let an agent answer each prompt `samples` times, each time in a session of its own.
+
+    Return the episodes in the order of the prompts; those of one prompt stand together. `agent`
+    records `trajectories`. Where it has a seed, each episode of equal prompts has another one.
+    `deps` makes the dependencies of an episode. `concurrency` bounds the sessions at the same time.
+
+    An error of one run, of `reward` or of `deps` is told in its episode, and the others go on.
+    Raises `UsageError` for an agent without trajectories, for no prompts, and for counts below 1.
+    """
+    for name, value in (("samples", samples), ("concurrency", concurrency)):
+        if type(value) is not int or value < 1:
+            raise UsageError(f"{name} must be a whole number from 1, got {value!r}")
+    if isinstance(prompts, str | bytes):
+        raise UsageError(f"collect takes a list of prompts, got the text {prompts[:40]!r}")
+    wanted = [prompt for prompt in prompts for _ in range(samples)]
+    if not wanted:
+        raise UsageError(f"there is nothing to collect: give prompts, got {wanted!r}")
+    if not agent.trajectories:
+        raise UsageError(
+            "collect needs an agent that records: write Agent(..., trajectories=True), got"
+            f" trajectories={agent.trajectories!r}"
+        )
+    earlier: Counter[str] = Counter()
+    jobs: list[tuple[Prompt, int]] = []
+    for prompt in wanted:
+        jobs.append((prompt, earlier[repr(prompt)]))
+        earlier[repr(prompt)] += 1
+    made: list[Episode[T] | None] = [None] * len(jobs)
+    # The first of each prompt comes first, so that the others find the prompt cached.
+    left = iter(sorted(enumerate(jobs), key=lambda job: job[1][1]))
+
+    async def work() -> None:
+        for place, (prompt, number) in left:
+            made[place] = await _rewarded(await _episode(agent, prompt, number, deps), reward)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(concurrency, len(jobs))):
+            group.create_task(work())
+    return [each for each in made if each is not None]
+
+
+async def _episode(
+    agent: Agent[T, Any], prompt: Prompt, number: int, deps: Callable[[], Any] | None
+) -> Episode[T]:
+    """Run the episode of a number among those of equal prompts: its seed is its branch's."""
+    made: Episode[T] = Episode(prompt=prompt)
+    try:
+        if deps is not None:
+            made = replace(made, deps=deps())
+        async with (
+            agent.session(deps=made.deps) as begin,
+            begin.fork(number + 1)[number] as session,
+        ):
+            return await _played(session, made)
+    except Exception as error:
+        return replace(made, error=error)
+
+
+async def _played(session: Session[T], made: Episode[T]) -> Episode[T]:
+    try:
+        made = replace(made, answer=await session.run(made.prompt))
+    except Exception as error:
+        made = replace(made, error=error)
+    try:
+        trajectory = await session.trajectory()
+    except UsageError as error:  # its tokens are not known
+        return replace(made, error=made.error or error)
+    return replace(made, trajectory=trajectory if trajectory.branches else None)
+
+
+async def _rewarded(made: Episode[T], reward: Reward | None) -> Episode[T]:
+    if reward is None or made.answer is None:
+        return made
+    try:
+        value = reward(made)
+        return replace(made, reward=float(await value if inspect.isawaitable(value) else value))
+    except Exception as error:
+        return replace(made, error=error)
