@@ -32,7 +32,8 @@ from caesura.runtime.sdk.record import (
     SavedTurn,
     SessionRecord,
 )
-from caesura.runtime.trajectories.recorder import TrajectoryRecorder
+from caesura.runtime.trajectories.recorder import Told, TrajectoryRecorder
+from caesura.runtime.trajectories.trajectory import Source
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.session_log import LoggedTurn, TurnOutcome
 from caesura.tools.context import ToolRun
@@ -158,7 +159,8 @@ class Keeper:
         if self._recorder is not None and not self._is_frozen:
             said, turns = self.record.messages[-1:], self.record.runs[-1].turns
             is_result = bool(turns) or any(each["role"] == "tool" for each in said)
-            self._recorder.begin(turn, "tool" if is_result else "user", time.time())
+            source: Source = "tool" if is_result else "user"
+            self._recorder.begin(turn, source, time.time(), Told.of(self.record.messages))
         kept = None
         if turn.has_media:
             turn = replace(turn, appended=[])

@@ -4,8 +4,11 @@ Where a turn belongs follows from the tokens alone: it goes on behind a branch w
 whole context, and begins another one where they differ. So it does not matter why they do.
 """
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import NamedTuple
 
 from caesura.intercept.calls.events import ResumeReport
 from caesura.runtime.errors import UsageError
@@ -16,6 +19,7 @@ from caesura.runtime.trajectories.trajectory import (
     StopReason,
     Trajectory,
 )
+from caesura.scheduler.messages import Message
 from caesura.scheduler.session_log import LoggedTurn, TurnOutcome
 
 
@@ -24,10 +28,11 @@ class _Part:
     """A segment that may grow; its fields are those of `Segment`."""
 
     source: Source
-    tokens: list[int]
+    tokens: "array[int]"
+    messages: tuple[int, int] | None = None
     started_at: float | None = None
-    stop_reason: StopReason | None = None
     seconds: float | None = None
+    stop_reason: StopReason | None = None
     cached_tokens: int | None = None
     resume: ResumeReport | None = None
 
@@ -35,6 +40,7 @@ class _Part:
         return Segment(
             source=self.source,
             tokens=tuple(self.tokens),
+            messages=self.messages,
             stop_reason=self.stop_reason,
             started_at=self.started_at,
             seconds=self.seconds,
@@ -55,12 +61,32 @@ class _Growing:
     frozen: Branch | None = None
     """What a fork has from its parent, which does not grow here."""
 
-    def tokens(self) -> list[int]:
-        """Return all tokens from the first one."""
-        shared = [] if self.parent is None else self.parent.tokens()[: self.branch_point]
-        if self.frozen is not None:
-            return [*shared, *(token for each in self.frozen.segments for token in each.tokens)]
-        return [*shared, *(token for each in self.parts for token in each.tokens)]
+    is_open: bool = False
+    """Whether its last turn is under way, so that nothing can follow it yet."""
+
+    @property
+    def own(self) -> Iterator[Sequence[int]]:
+        """The tokens behind those that it shares, piece by piece."""
+        parts = self.parts if self.frozen is None else self.frozen.segments
+        return (each.tokens for each in parts)
+
+    def messages_before(self, length: int) -> int | None:
+        """Return how many messages its first tokens write as a whole, as far as it is known."""
+        if self.parent is not None and length <= self.branch_point:
+            return self.parent.messages_before(length)
+        found = 0 if self.parent is None else self.parent.messages_before(self.branch_point)
+        at = self.branch_point
+        for each in self.parts if self.frozen is None else self.frozen.segments:
+            at += len(each.tokens)
+            if at > length:
+                break
+            found = None if each.messages is None else each.messages[1]
+        return found
+
+    @property
+    def length(self) -> int:
+        """How many tokens it has from the first one."""
+        return self.branch_point + sum(map(len, self.own))
 
     def branch(self, session: str) -> Branch:
         if self.frozen is not None:
@@ -75,6 +101,21 @@ class _Growing:
         )
 
 
+class Told(NamedTuple):
+    """The messages that a turn was sent for."""
+
+    total: int
+    """How many the history has, before the turn's answer."""
+    new: int
+    """How many of them stand behind the last answer."""
+
+    @classmethod
+    def of(cls, history: Sequence[Message]) -> "Told":
+        """Return how many messages a whole history has."""
+        behind = takewhile(lambda each: each.get("role") != "assistant", reversed(history))
+        return cls(len(history), sum(1 for _ in behind))
+
+
 @dataclass(frozen=True, slots=True)
 class _Sent:
     """A turn that was sent, of which nothing was sampled yet."""
@@ -83,28 +124,67 @@ class _Sent:
     at: float | None
     known: int
     """How many tokens of the context another branch may hold."""
+    messages: "Told | None" = None
     rendered: Source | None = None
     """What it is if the template wrote the whole context, and it follows no branch."""
+
+
+class _Tree:
+    """The branches of one session, which several recorders may grow."""
+
+    def __init__(self) -> None:
+        self.branches: list[_Growing] = []
+        self.current: _Growing | None = None
+        """The branch that grew last."""
+        self.lost = ""
+        self.tokens = 0
+        """How many tokens its own branches hold."""
+        self.changed: Callable[[], None] | None = None
+        """Called when a turn begins and when it ends."""
+
+    def nearest(self, context: list[int]) -> tuple[_Growing | None, int]:
+        """Return the branch that shares most of the first tokens, and how many.
+
+        Of several it is the one that grew last, then the youngest.
+        """
+        shared: dict[str, int] = {}
+        for each in self.branches:  # parents stand before their children
+            known = 0 if each.parent is None else shared[each.parent.id]
+            if each.parent is None or known >= each.branch_point:
+                known = _shared(each, context)
+            shared[each.id] = known
+        found, most = None, 0
+        for each in self._latest():
+            if shared[each.id] > most:
+                found, most = each, shared[each.id]
+        return found, most
+
+    def _latest(self) -> Iterator[_Growing]:
+        if self.current is not None:
+            yield self.current
+        yield from (each for each in reversed(self.branches) if each is not self.current)
 
 
 class TrajectoryRecorder:
     """Records what the engine's sessions of one session are sent, and what they sample.
 
     It gets the turns that a `SessionLog` gets, each with its whole tokens. Times are handed in, as
-    Unix times; None: it is not known when.
+    Unix times; None: it is not known when. Sessions of the engine that are there at the same time
+    need a recorder each: see `beside`.
     """
 
     def __init__(self, session: str, branches: Sequence[Branch] = ()) -> None:
         """Create it for a session; `branches` are those of the session that it was forked from."""
         self._session = session
         self._model: str | None = None
-        self._branches: list[_Growing] = []
+        self._tree = _Tree()
         for each in branches:
-            parent = next((made for made in self._branches if made.id == each.parent), None)
+            parent = next((made for made in self._tree.branches if made.id == each.parent), None)
             made = _Growing(each.id, each.model, parent, each.branch_point, frozen=each)
-            self._branches.append(made)
-        self._current = self._branches[-1] if self._branches else None
-        """The branch that grew last."""
+            self._tree.branches.append(made)
+            self._tree.current = made
+        self._growing: _Growing | None = None
+        """The branch of the last turn."""
         self._context: list[int] = []
         """The tokens of the engine's session."""
         self._is_first = True
@@ -113,7 +193,6 @@ class TrajectoryRecorder:
         self._open: _Part | None = None
         """The sampled segment of the last turn."""
         self._paused_at: float | None = None
-        self._lost = ""
 
     # -- what the session does -------------------------------------------------------------------
 
@@ -122,44 +201,53 @@ class TrajectoryRecorder:
         self._model = model
 
     def lose(self, why: str) -> None:
-        """Note that the tokens of a turn are not known."""
-        self._lost = self._lost or why
+        """Note that the tokens of a turn are not known; those of others are of no use then."""
+        self._tree.lost = self._tree.lost or why
+        self._tree.branches, self._tree.current, self._tree.tokens = [], None, 0
 
     def stands_at(self, context: Sequence[int]) -> None:
         """Note the tokens with which a session of the engine goes on; none for a new one."""
+        self._release()
         self._context, self._is_first = list(context), not context
         self._sent = self._open = self._paused_at = None
 
-    def begin(self, turn: LoggedTurn, source: Source, at: float | None) -> None:
-        """Begin a turn, whose tokens `source` has made."""
+    def begin(
+        self, turn: LoggedTurn, source: Source, at: float | None, messages: Told | None = None
+    ) -> None:
+        """Begin a turn, whose tokens `source` has made, for `messages` if they are known."""
         if turn.has_media:
             self.lose("the tokens of pictures, sounds and of another model are not known")
             return
         if source == "tool" and self._open is not None:
             self._open.stop_reason = "call"
+        self._release()
         context = [] if turn.replaces else self._context
         rendered: Source | None = None
         if not context:
             rendered = "prompt" if self._is_first else "template"
         self._context, self._is_first = [*context, *turn.appended], False
         known = len(context) or len(self._context)
-        self._sent, self._open = _Sent(source, at, known, rendered), None
+        self._sent, self._open = _Sent(source, at, known, messages, rendered), None
+        self._change()
         if not self._context:
             self.lose("the engine keeps its tokens to itself")
 
     def sampled(self, tokens: Sequence[int]) -> None:
         """Add tokens that were sampled in the turn that has begun."""
-        if self._lost or not tokens:
+        if self._tree.lost or not tokens:
             return
         if self._open is None:
             self._open = self._placed(self._sent or _Sent("prompt", None, len(self._context)))
             self._sent = None
         self._open.tokens.extend(tokens)
+        self._tree.tokens += len(tokens)
         self._context.extend(tokens)
 
     def end(self, outcome: TurnOutcome, at: float | None) -> None:
         """End the turn that has begun."""
         self._paused_at, part = at, self._open
+        self._release()
+        self._change()
         if part is None:
             return
         part.stop_reason = (
@@ -169,19 +257,52 @@ class TrajectoryRecorder:
         if at is not None and part.started_at is not None:
             part.seconds = at - part.started_at
 
+    def stops(self, reason: StopReason) -> None:
+        """Note how the turn that has ended did, where who asked the engine knows it better."""
+        if self._open is not None:
+            self._open.stop_reason = reason
+
+    def leave(self) -> None:
+        """Let other recorders go on behind the turn under way, which was broken off."""
+        self._release()
+        self._change()
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Call a function whenever a turn begins or ends."""
+        self._tree.changed = changed
+
+    def _release(self) -> None:
+        if self._growing is not None:
+            self._growing.is_open = False
+
+    def _change(self) -> None:
+        if self._tree.changed is not None:
+            self._tree.changed()
+
     # -- what is known ---------------------------------------------------------------------------
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens it holds, without those of the session that it was forked from."""
+        return self._tree.tokens
 
     def trajectory(self) -> Trajectory:
         """Return all branches so far. Raises `UsageError` if tokens are not known."""
-        if self._lost:
-            raise UsageError(f"the session {self._session!r} has no whole trajectory: {self._lost}")
-        branches = tuple(each.branch(self._session) for each in self._branches)
+        if why := self._tree.lost:
+            raise UsageError(f"the session {self._session!r} has no whole trajectory: {why}")
+        branches = tuple(each.branch(self._session) for each in self._tree.branches)
         return Trajectory(session=self._session, branches=branches)
 
     def forked(self, session: str) -> "TrajectoryRecorder":
         """Return the recorder of a session that goes on from here by itself."""
         made = TrajectoryRecorder(session, [each.branch(self._session) for each in self._line()])
-        made._lost = self._lost
+        made._tree.lost = self._tree.lost
+        return made
+
+    def beside(self) -> "TrajectoryRecorder":
+        """Return a recorder of another session of the engine, which grows the same tree."""
+        made = TrajectoryRecorder(self._session)
+        made._tree = self._tree
         return made
 
     # -- the tree --------------------------------------------------------------------------------
@@ -189,7 +310,7 @@ class TrajectoryRecorder:
     def _line(self) -> list[_Growing]:
         """Return the branch that grew last, behind those whose tokens it shares."""
         line: list[_Growing] = []
-        branch = self._current
+        branch = self._tree.current
         while branch is not None:
             line.insert(0, branch)
             branch = branch.parent
@@ -197,41 +318,26 @@ class TrajectoryRecorder:
 
     def _placed(self, sent: _Sent) -> _Part:
         """Give the turn that was sent its place in the tree; return its sampled segment."""
-        branch, shared = self._nearest(self._context[: sent.known])
-        whole = branch is not None and shared == len(branch.tokens())
+        branch, shared = self._tree.nearest(self._context[: sent.known])
+        whole = branch is not None and shared == branch.length and not branch.is_open
         if branch is None or not whole or branch.frozen is not None or not self._is_of(branch):
             branch = self._new(branch, shared)
+        told, said = _spans(sent, branch.messages_before(shared), goes_on=whole)
         source = sent.source if sent.rendered is None or whole else sent.rendered
         if new := self._context[shared:]:
             branch.parts.append(self._appended(source, new, sent.at))
-        branch.parts.append(_Part("sampled", [], sent.at))
-        self._current = branch
+            branch.parts[-1].messages = told
+            self._tree.tokens += len(new)
+        branch.parts.append(_Part("sampled", array("i"), said, sent.at))
+        branch.is_open = True
+        self._tree.current = self._growing = branch
         return branch.parts[-1]
 
     def _appended(self, source: Source, tokens: list[int], at: float | None) -> _Part:
         paused = self._paused_at
         if source != "tool" or paused is None or at is None:
-            return _Part(source, tokens)
-        return _Part(source, tokens, paused, seconds=at - paused)
-
-    def _nearest(self, context: list[int]) -> tuple[_Growing | None, int]:
-        """Return the branch that shares most of the first tokens, and how many.
-
-        Of several it is the one that grew last, then the youngest.
-        """
-        found, most = None, 0
-        for each in self._latest():
-            shared = _common(each.tokens(), context)
-            if shared > most:
-                found, most = each, shared
-            if most == len(context):
-                break
-        return found, most
-
-    def _latest(self) -> Iterator[_Growing]:
-        if self._current is not None:
-            yield self._current
-        yield from (each for each in reversed(self._branches) if each is not self._current)
+            return _Part(source, array("i", tokens))
+        return _Part(source, array("i", tokens), None, paused, at - paused)
 
     def _is_of(self, branch: _Growing) -> bool:
         """Whether a branch is the present model's; an earlier process's counts as it."""
@@ -243,10 +349,35 @@ class TrajectoryRecorder:
         """Begin a branch behind the shared tokens of another, or of that one's parents."""
         while parent is not None and parent.parent is not None and shared <= parent.branch_point:
             parent = parent.parent
-        number = sum(each.frozen is None for each in self._branches)
+        number = sum(each.frozen is None for each in self._tree.branches)
         made = _Growing(f"{self._session}/{number}", self._model, parent, shared)
-        self._branches.append(made)
+        self._tree.branches.append(made)
         return made
+
+
+Span = tuple[int, int]
+
+
+def _spans(sent: _Sent, before: int | None, *, goes_on: bool) -> tuple[Span | None, Span | None]:
+    """Return the messages that a turn was sent for, and that of its answer, by their places.
+
+    The shared tokens write the first `before` messages. With `goes_on` they are a whole branch.
+    """
+    if sent.messages is None or before is None:
+        return None, None
+    end = before + sent.messages.new if goes_on else sent.messages.total
+    return (min(before, end), end), (end, end + 1)
+
+
+def _shared(branch: _Growing, context: list[int]) -> int:
+    """Return how many of the first tokens a branch has of a context, which has those it shares."""
+    at = branch.branch_point
+    for tokens in branch.own:
+        same = _common(list(tokens), context[at : at + len(tokens)])
+        at += same
+        if same < len(tokens):
+            break
+    return at
 
 
 def _common(one: list[int], other: list[int]) -> int:

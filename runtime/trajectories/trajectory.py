@@ -1,7 +1,7 @@
 """A session as tokens: who made them, how they branch, and what a trainer takes of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from caesura.intercept.calls.events import ResumeReport
@@ -24,6 +24,12 @@ class Segment:
     source: Source
     tokens: tuple[int, ...]
     """Their ids, as the engine has them."""
+    messages: tuple[int, int] | None = None
+    """The messages of the history that the tokens write: the first place, and that behind the last.
+
+    The history has a message for each answer and each result, as chat completions do. Its first
+    message here may begin before the segment. None: an earlier process had it.
+    """
     stop_reason: StopReason | None = None
     """How a sampled turn ended: at calls, by itself, or at a limit.
 
@@ -112,6 +118,11 @@ class Trajectory:
     session: str
     """The session's id."""
     branches: tuple[Branch, ...] = ()
+    parent: str | None = None
+    """The id of the session that started it, where a server knows it."""
+    rewards: dict[str, float] = field(default_factory=dict)
+    """What a trainer has said of it, by name."""
+    metadata: dict[str, str] = field(default_factory=dict)
 
     def branch(self, name: str) -> Branch:
         """Return the branch of an id. Raises `UsageError`."""

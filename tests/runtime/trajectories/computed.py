@@ -86,3 +86,30 @@ def turns_in(trajectory: Trajectory, session: str) -> "Counter[Turn]":
                 found[tuple(before), segment.tokens] += 1
             before += segment.tokens
     return found
+
+
+def check(trajectory: Trajectory) -> None:
+    """Check what holds of all trajectories."""
+    known: set[str] = set()
+    for branch in trajectory.branches:
+        rollout = trajectory.rollout(branch.id)
+        assert branch.id not in known and (branch.parent is None or branch.parent in known)
+        known.add(branch.id)
+        shared = rollout.ids[: branch.branch_point]
+        if branch.parent is None:
+            assert branch.branch_point == 0
+        else:
+            parent = trajectory.rollout(branch.parent)
+            assert 0 < branch.branch_point == len(shared)
+            assert shared == parent.ids[: branch.branch_point]
+        assert branch.segments and branch.segments[-1].source == "sampled"
+        assert all(each.tokens for each in branch.segments)
+        own = [bit for each in branch.segments for bit in each.loss_mask]
+        behind = len(rollout.prompt_ids)
+        assert [0] * behind + list(rollout.loss_mask) == [0] * branch.branch_point + own
+        whole = trajectory.rollout(branch.id, own=False)
+        assert whole.ids == rollout.ids and whole.prompt_ids == rollout.prompt_ids
+        assert list(whole.loss_mask) == [int(each == "sampled") for each in whole.sources]
+        assert "sampled" not in [
+            each.source for each in trajectory.segments(branch.id)[: 1 if rollout.prompt_ids else 0]
+        ]

@@ -32,6 +32,7 @@ SEGMENTS = st.builds(
     Segment,
     source=st.sampled_from(["prompt", "sampled", "tool", "user", "template"]),
     tokens=st.lists(NUMBERS).map(tuple),
+    messages=st.none() | st.tuples(NUMBERS, NUMBERS),
     stop_reason=st.sampled_from([None, "call", "stop", "length"]),
     started_at=SECONDS,
     seconds=SECONDS,
@@ -48,7 +49,12 @@ BRANCHES = st.builds(
     segments=st.lists(SEGMENTS, max_size=3).map(tuple),
 )
 TRAJECTORIES = st.builds(
-    Trajectory, session=st.text(), branches=st.lists(BRANCHES, max_size=3).map(tuple)
+    Trajectory,
+    session=st.text(),
+    branches=st.lists(BRANCHES, max_size=3).map(tuple),
+    parent=st.none() | st.text(),
+    rewards=st.dictionaries(st.text(), st.floats(allow_nan=False, allow_infinity=False)),
+    metadata=st.dictionaries(st.text(), st.text()),
 )
 
 

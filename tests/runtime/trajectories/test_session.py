@@ -55,6 +55,8 @@ async def test_a_run_with_a_tool_is_one_sequence(engine: ComputedEngine) -> None
     assert sources(branch.segments) == "prompt sampled tool sampled user sampled"
     assert (branch.session, branch.model) == (session.id, engine.model)
     prompt, called, result, answer, user, last = branch.segments
+    told = [each.messages for each in branch.segments]  # behind the instructions
+    assert told == [(0, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 7)]
     assert [each.stop_reason for each in (called, answer, last)] == ["call", "stop", "stop"]
     assert (prompt.stop_reason, result.stop_reason, user.started_at) == (None, None, None)
     assert answer.resume is not None and answer.resume.handling == "preserve"
@@ -82,6 +84,7 @@ async def test_calls_within_a_sentence_are_calls_too() -> None:
         (branch,) = (await session.trajectory()).branches
     assert sources(branch.segments) == "prompt sampled tool sampled"
     assert branch.segments[1].stop_reason == "call"
+    assert [each.messages for each in branch.segments] == [(0, 1), (1, 2), (2, 3), (3, 4)]
 
 
 async def test_forks_and_rewinds_are_branches_whose_tokens_count_once(
