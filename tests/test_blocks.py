@@ -25,6 +25,7 @@ from caesura.runtime.sdk import engines
 from caesura.runtime.server import ServerParts, create_app
 from caesura.runtime.server.listen import listening
 from caesura.runtime.testing import call, say
+from caesura.runtime.trajectories.kept import KeptSessions, SessionBounds
 from caesura.tools import Registry
 from caesura.tools.calculator.tool import calculator
 from caesura.tools.config.caesura_toml import Config
@@ -129,7 +130,9 @@ def scripted(model: str) -> ScriptedEngine:
 @pytest.fixture
 async def ports() -> AsyncIterator[dict[str, int]]:
     """A server of each model that the pages name, on a scripted engine."""
-    apps = {name: create_app(scripted(name), Registry([calculator])) for name in MODELS}
+    kept = KeptSessions(SessionBounds(), one_owner=True)
+    about = (Registry([calculator]), None, ServerParts(sessions=kept))
+    apps = {name: create_app(scripted(name), *about) for name in MODELS}
     async with listening(apps[MODELS[0]]) as first, listening(apps[MODELS[1]]) as second:
         yield dict(zip(MODELS, (first, second), strict=True))
 

@@ -257,6 +257,8 @@ class ToolRun:
     """The name by which the engine knows the run's session; empty: the scope's id."""
     cache_salt: str | None = None
     """Keeps the run's KV cache apart from that of runs with another salt."""
+    record: Callable[[str, str], Any] | None = None
+    """Returns what records the tokens of a sub-agent's session, by its name and its parent's."""
 
     @property
     def parent(self) -> str:
@@ -265,8 +267,13 @@ class ToolRun:
 
     def of_sub_agent(self, asker: str, facts: RunFacts) -> "ToolRun":
         """Return the begin of a run that a tool of this one starts; `asker` is its own, if any."""
-        asker = asker or self.asker
-        return ToolRun(asker=asker, tenant=self.tenant, cache_salt=self.cache_salt, facts=facts)
+        return ToolRun(
+            asker=asker or self.asker,
+            tenant=self.tenant,
+            facts=facts,
+            cache_salt=self.cache_salt,
+            record=self.record,
+        )
 
 
 async def _nothing() -> None:

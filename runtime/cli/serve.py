@@ -53,6 +53,7 @@ from caesura.runtime.supervision import (
     Supervisor,
 )
 from caesura.runtime.tracing.recorded import recorded
+from caesura.runtime.trajectories.kept import KeptSessions, SessionBounds
 from caesura.runtime.whatif.replays import Replays
 from caesura.scheduler.vllm_server import VllmServer
 from caesura.tools.config.caesura_toml import Config
@@ -176,6 +177,7 @@ async def serve_model(options: ServeOptions) -> None:
             _warn_of_keys(keys, server.host)
             readiness.enter(Phase.READY)
             lifetime = options.lifetime
+            sessions = kept_sessions(options.stores.trajectories, config, keys)
             parts = ServerParts(
                 agents=ConfiguredAgents(config, toolset, engine, recorder).served(),
                 vllm=vllm,
@@ -184,6 +186,7 @@ async def serve_model(options: ServeOptions) -> None:
                 store=options.stores.store(),
                 journal=options.stores.journal_store(),
                 people=people_of(toolset.services),
+                sessions=sessions,
                 artifacts=toolset.services.artifacts,
                 audit=options.audits.log(len(toolset.registry) > 0 or bool(config.agents)),
                 recorder=recorder,
@@ -247,6 +250,16 @@ def server_options(options: ServeOptions, config: Config, keys: list[Key] | None
         drain_delay=options.lifetime.drain_delay,
         shutdown_timeout=options.lifetime.shutdown_timeout,
     )
+
+
+def kept_sessions(wanted: bool, config: Config, keys: list[Key] | None) -> KeptSessions | None:
+    """Return what keeps trajectories, or None; without keys they are everybody's."""
+    told = config.trajectories
+    if not (wanted or told.enabled):
+        return None
+    seconds = told.max_hours * 3600
+    bounds = SessionBounds(sessions=told.max_sessions, tokens=told.max_tokens, seconds=seconds)
+    return KeptSessions(bounds, one_owner=keys is None)
 
 
 def _engine(options: ServeOptions, weights: dict[str, Any]) -> AbstractAsyncContextManager[Engine]:

@@ -416,7 +416,7 @@ class AuditOptions:
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """What is kept in files, or in a database."""
+    """What is kept: in files, in a database, or in memory."""
 
     responses: Annotated[
         Path | None,
@@ -444,6 +444,14 @@ class StoreOptions:
         bool,
         typer.Option(
             help="Write no runs down: those under way are lost when the server ends or dies."
+        ),
+    ] = False
+
+    trajectories: Annotated[
+        bool,
+        typer.Option(
+            help="Keep the tokens of sessions in memory, for training: GET"
+            " /v1/sessions/ID/trajectories. caesura.toml bounds them in [trajectories]."
         ),
     ] = False
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from starlette.datastructures import Headers
 
-from caesura.runtime.server.http.lineage import named_by, named_in
+from caesura.runtime.server.http.lineage import named_by, named_in, session_in
 from caesura.runtime.server.http.returning import SERVER
 from caesura.scheduler.policy.routing import Asked
 
@@ -22,7 +22,7 @@ MAX_BLOCKS = 64
 MODEL_ROLES = ("assistant", "model")
 MODEL_ITEMS = ("function_call", "reasoning", "mcp_call", "custom_tool_call", "compaction")
 """Types of Responses items that the model wrote."""
-STORED = ("responses", "conversations")
+STORED = ("responses", "conversations", "sessions")
 """Parts of a path behind which an id stands, as in `/v1/responses/ID`."""
 
 
@@ -35,8 +35,11 @@ def headers_of(message: Mapping[str, Any]) -> Headers:
 def asked_in(scope: Mapping[str, Any], body: bytes) -> Asked:
     """Return what an HTTP request tells."""
     headers = headers_of(scope)
-    named = named_by(headers).session
-    return replace(asked_of(scope["path"], body, named), server=headers.get(SERVER, ""))
+    behind = session_in(scope["path"])
+    named, path = behind or (named_by(headers).session, scope["path"])
+    told = asked_of(path, body, named)
+    continues = told.continues if behind is None else named
+    return replace(told, continues=continues, server=headers.get(SERVER, ""))
 
 
 def asked_of(path: str, body: bytes, named: str = "") -> Asked:

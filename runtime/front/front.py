@@ -15,6 +15,7 @@ from caesura.runtime.front.asked import asked_in, headers_of
 from caesura.runtime.front.forwarded import Forwarded, plain_scope
 from caesura.runtime.server.http.returning import ANSWER, SERVER
 from caesura.runtime.server.responses.ids import CONVERSATION, RESPONSE
+from caesura.runtime.trajectories.kept import SESSION
 from caesura.scheduler.policy.homes import Recent
 from caesura.scheduler.policy.routing import Asked
 
@@ -23,7 +24,7 @@ LOG = logging.getLogger(__name__)
 MAX_BODY_BYTES = 16 * 2**20
 MAX_ANSWERS = 100_000
 """The answers whose server is remembered."""
-NAMED_LATER = tuple(f"{prefix}_" for prefix in (RESPONSE, CONVERSATION))
+NAMED_LATER = tuple(f"{prefix}_" for prefix in (RESPONSE, CONVERSATION, SESSION))
 """What the ids of answers begin with that later requests may name."""
 LOST = "The server of this request has gone before it answered."
 AGAIN_SECONDS = 1

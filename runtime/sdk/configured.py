@@ -34,7 +34,7 @@ _TIES = {
     "on_approval": "people approve calls at the server, so leave on_approval out",
     "tracing": "the server traces its runs, so leave tracing out",
     "recorder": "the server records its runs, so leave recorder out",
-    "trajectories": "a server keeps no trajectories, so leave trajectories out",
+    "trajectories": "`caesura serve --trajectories` keeps those of all, so leave trajectories out",
 }
 """Why arguments of an `Agent` do not fit one that is served, and what to do."""
 

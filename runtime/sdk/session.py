@@ -82,6 +82,8 @@ class Session(AsyncClosing, Generic[T]):
         tools = ToolRun(asker=asker, facts=facts)
         tools = tools if caller is None else caller.of_sub_agent(asker, facts)
         self._tools = replace(tools, scope=Scope(begin.id))
+        if begin.recorder is None and tools.record is not None:
+            begin = replace(begin, recorder=tools.record(begin.id, self._parent))
         self._hooks: HookRun | None = None
         """Of the run under way."""
         self._handing = Handing({})

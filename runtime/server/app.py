@@ -49,9 +49,11 @@ from caesura.runtime.server.responses.routes import response_routes
 from caesura.runtime.server.responses.service import Responses
 from caesura.runtime.server.responses.store import ResponseStore, SqliteResponses
 from caesura.runtime.server.responses.websocket import socket_routes
+from caesura.runtime.server.sessions import Gateway, GatewayDoor, session_routes
 from caesura.runtime.server.trace import TRACE, Traces
 from caesura.runtime.supervision import EngineMetrics, Readiness, Supervisor
 from caesura.runtime.tracing.setup import tracing_of
+from caesura.runtime.trajectories.kept import KeptSessions
 from caesura.runtime.whatif.replays import Replays
 from caesura.runtime.whatif.routes import whatif_routes
 from caesura.scheduler.vllm_server import VllmServer
@@ -93,6 +95,8 @@ class ServerParts:
     """Keeps runs, which then survive this process."""
     people: People | None = None
     """Answers questions of tools, and approves calls."""
+    sessions: KeptSessions | None = None
+    """Keeps the trajectories of sessions; without it nothing is recorded."""
     artifacts: ArtifactStore | None = None
     """The files that tools made."""
     audit: AuditLog | None = None
@@ -137,7 +141,12 @@ class Application:
             door.who,
             None if options.access_log == "off" else AccessLog(options.access_log),
         )
-        self._app: ASGIApp = Exchanges(_SessionEnds(self._connections, state.engine), rules)
+        ending: ASGIApp = _SessionEnds(self._connections, state.engine)
+        if state.sessions is None:
+            self._app: ASGIApp = Exchanges(ending, rules)
+        else:
+            entered = Exchanges(GatewayDoor(ending), rules)
+            self._app = Gateway(entered, state.sessions, door)
         if cors := options.allowed_origins:
             self._app = CORSMiddleware(
                 self._app,
@@ -210,6 +219,8 @@ class Application:
             died = readiness is not None and readiness.dead is not None
             await self._state.journal.aclose(died=died)
         await self._state.media.aclose()
+        if self._state.sessions is not None:
+            self._state.sessions.close()
         if self._log is not None:
             self._log.flush()
 
@@ -340,6 +351,7 @@ def _state(engine: Engine, tools: Registry, options: ServerOptions, parts: Serve
         journal=None if parts.journal is None else JournalWriter(parts.journal),
         readiness=_readiness(parts.supervisor, metrics),
         audit=None if parts.audit is None else Auditing(parts.audit, door.names),
+        sessions=parts.sessions,
     )
 
 
@@ -363,6 +375,7 @@ def _router(state: State, parts: ServerParts, runs: Runs, traces: Traces) -> Rou
         *response_routes(runs.responses, state),
         *socket_routes(runs.responses),
         *conversation_routes(runs.responses),
+        *session_routes(state),
         *traces.routes(),
         *page_routes(),
     ]

@@ -32,6 +32,7 @@ from caesura.runtime.server.responses.schema import (
     ResponseRequest,
     TokenCountRequest,
 )
+from caesura.runtime.server.sessions import Completed, NewSession
 from caesura.runtime.whatif.replays import Replays
 from caesura.runtime.whatif.routes import Asked
 from caesura.tools import Registry
@@ -56,6 +57,8 @@ BODIES: Mapping[tuple[str, str], type[BaseModel]] = {
     ("POST", "/v1/conversations"): NewConversation,
     ("POST", "/v1/conversations/{id}"): NewMetadata,
     ("POST", "/v1/conversations/{id}/items"): NewItems,
+    ("POST", "/v1/sessions"): NewSession,
+    ("POST", "/v1/sessions/{id:path}/complete"): Completed,
     ("POST", "/v1/pending/{id}"): Said,
     ("POST", "/v1/what-if"): Asked,
 }
@@ -103,6 +106,7 @@ QUERY: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("order", "string"),
         ("after", "string"),
     ),
+    "/v1/sessions/{id:path}/trajectories": (("format", "string"),),
     "/v1/pending": (("state", "string"),),
 }
 ERRORS = {

@@ -18,6 +18,7 @@ from caesura.tools.config.caesura_toml import (
     DataSettings,
     LimitSettings,
     TraceSettings,
+    TrajectorySettings,
 )
 from caesura.tools.config.functions import FunctionSettings
 from caesura.tools.config.toolset import BUILTINS
@@ -52,6 +53,7 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "mcpServers.NAME": ServerSettings,
     "people": PeopleSettings,
     "trace": TraceSettings,
+    "trajectories": TrajectorySettings,
     "artifacts": ArtifactSettings,
     "data": DataSettings,
     "tools.NAME, a Python function": FunctionSettings,

@@ -81,7 +81,7 @@ def _place() -> Path:
 FILE = "caesura.toml"
 SECTIONS = (
     *("tools", "agents", "limits", "artifacts", "data", "people", "mcpServers"),
-    *("trace", "allow_private", "mcp_config"),
+    *("trace", "trajectories", "allow_private", "mcp_config"),
 )
 
 
@@ -140,6 +140,19 @@ class TraceSettings(_Section):
     )
 
 
+class TrajectorySettings(_Section):
+    """`[trajectories]`: whether `caesura serve` keeps the tokens of sessions, and how many."""
+
+    enabled: bool = Field(default=False, description="whether they are kept")
+    max_sessions: int = Field(default=10_000, ge=1, description="the oldest go first")
+    max_tokens: int = Field(
+        default=100_000_000, ge=1, description="of all sessions together, 4 bytes each"
+    )
+    max_hours: float = Field(
+        default=24, gt=0, description="after a session's last request, when it is deleted"
+    )
+
+
 class Config(_Section):
     """A configuration; the empty one enables every tool that needs no settings."""
 
@@ -155,6 +168,7 @@ class Config(_Section):
     data: DataSettings = DataSettings()
     people: PeopleSettings = PeopleSettings.model_validate({})
     trace: TraceSettings = TraceSettings()
+    trajectories: TrajectorySettings = TrajectorySettings()
     servers: dict[str, ServerSettings] = {}
     """The MCP servers."""
     allow_private: bool = False
@@ -241,6 +255,7 @@ class Config(_Section):
                 data=section("data", DataSettings),
                 people=section("people", PeopleSettings),
                 trace=section("trace", TraceSettings),
+                trajectories=section("trajectories", TrajectorySettings),
                 servers=listed,
                 agents=read_agents(_table(path, read, "agents"), known, path),
                 allow_private=read.get("allow_private", False),

@@ -18,14 +18,13 @@ from starlette.types import Send
 from caesura.intercept.calls.events import FollowUpReport
 from caesura.runtime.server.api.chat_request import HARMLESS, NEUTRAL, ChatRequest, records_of
 from caesura.runtime.server.api.delegation import Delegation, Followed
-from caesura.runtime.server.api.vllm_turn import VllmTurn
+from caesura.runtime.server.api.vllm_turn import DONE, VllmTurn
 from caesura.runtime.server.http.connection import parsed
 from caesura.runtime.server.keys.sender import Sender, sender_of
 from caesura.runtime.server.load.metrics import Metrics
 from caesura.scheduler.messages import CallRule, Message, Sampling, SessionSpec
 from caesura.scheduler.vllm_server import ServerSplicing
 
-DONE = b"data: [DONE]"
 KNOWN = frozenset({"role", "content", "tool_calls", "tool_call_id"})
 """Fields of a message that are put into the engine's form; others stay as they came."""
 PROMPT_FREE = frozenset(

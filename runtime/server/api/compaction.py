@@ -91,7 +91,9 @@ async def summarised(
     plan = summarising(plan, question or SUMMARISE)
     summary = Summary()
     session_id = f"{answer_id}_summary"
-    session = state.engine.open(plan.spec)
+    origin = plan.spec.origin
+    named = replace(origin, session=origin.session or answer_id)
+    session = state.opened(replace(plan.spec, origin=named), session_id)
     try:
         async with begun_run(state, plan, session, session_id, sender) as run, aclosing(run):
             async for event in run:

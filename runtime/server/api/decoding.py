@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol, TypeVar
 
 from caesura.intercept.calls.events import TurnEnded
@@ -140,6 +141,7 @@ async def begun_run(
         log=None if journaled is None else journaled.calls,
         program=plan.spec.origin.session,
         cache_salt=plan.spec.cache_salt,
+        record=None if state.sessions is None else partial(state.sessions.record, sender.tenant),
     )
     trace = None
     if state.tracing is not None:
@@ -186,7 +188,7 @@ async def open_session(
     origin = plan.spec.origin
     named = replace(origin, session=origin.session or answer.id)
     log = None if journaled is None else journaled.journal
-    session = state.engine.open(replace(plan.spec, origin=named), log)
+    session = state.opened(replace(plan.spec, origin=named), answer.id, log)
     try:
         yield session
     finally:

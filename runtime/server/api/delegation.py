@@ -33,6 +33,8 @@ from caesura.runtime.server.keys.sender import Sender, sender_of, with_origin
 from caesura.runtime.server.load.gate import unavailable
 from caesura.runtime.server.load.state import State
 from caesura.runtime.tracing.who import RunIds
+from caesura.runtime.trajectories.kept import KeptSessions
+from caesura.runtime.trajectories.recorded import TappedTurn, record_tapped
 from caesura.scheduler.vllm_server import TokenTap, VllmServer
 
 Side = Literal["ours", "vllm"]
@@ -83,6 +85,7 @@ class Delegation:
         self._app = OwnErrors(ToldOfLeaving(vllm.app), self._explained)
         self._state = state
         self._tells = state.tracing is not None or state.options.access_log != "off"
+        self._tells = self._tells or state.sessions is not None
         self._engine = engine
         self._agents = state.agents
         self._readiness = state.readiness
@@ -111,9 +114,10 @@ class Delegation:
         an agent as the model.
         A message is ours wherever `parse` takes it: vLLM's server would ignore the begin of an
         answer in it, and its follow-ups cannot be spliced. A chat completion is ours with a schema
-        beside tools, for which vLLM allows no call. Neither is ours where it names another model,
-        such as an adapter that is still to be found, or where only vLLM reads the model's answers,
-        or keeps a message's budget of thinking.
+        beside tools, for which vLLM allows no call, and with several choices whose tokens are
+        recorded. Neither is ours where it names another model, such as an adapter that is still to
+        be found, or where only vLLM reads the model's answers, or keeps a message's budget of
+        thinking.
 
         Raises `ApiError` for a message's `thread`: vLLM would answer without the conversation in
         it. So it is for a message that is refused and whose context is managed.
@@ -123,7 +127,7 @@ class Delegation:
         if speaks_anthropic(request.url.path):
             if given.get("thread") is not None:
                 raise invalid("thread is not supported: send all messages.", "thread", NO_THREADS)
-        elif not _has_schema_beside_tools(given):
+        elif not (_has_schema_beside_tools(given) or self._is_mixed(given)):
             return "vllm"
         named, engine = given.get("model"), self._engine
         if self._parses_alone or not (named in engine.names or named in engine.adapters):
@@ -171,14 +175,36 @@ class Delegation:
 
     def turn(self, request: Request, given: Mapping[str, Any]) -> VllmTurn:
         """Return the turn of a request with the fields `given`; its run begins when it is sent."""
-        return VllmTurn(partial(self._begun, request, given), asked_messages(given))
+        messages = asked_messages(given)
+        record = None
+        if self._state.sessions is not None and request.url.path.endswith(_GENERATE):
+            record = partial(self._recorded, self._state.sessions, request, given)
+        return VllmTurn(partial(self._begun, request, given), messages, record)
+
+    def _is_mixed(self, given: Mapping[str, Any]) -> bool:
+        """Return whether a request has several answers whose tokens must be known apart."""
+        return self._state.sessions is not None and given.get("n") not in (None, 1)
+
+    def _recorded(
+        self,
+        sessions: KeptSessions,
+        request: Request,
+        given: Mapping[str, Any],
+        request_id: str,
+        turn: TappedTurn,
+    ) -> None:
+        """Add a turn of vLLM's server to the trajectory of its session."""
+        sender = sender_of(request).of_user(None, told=named_in(given))
+        asked, engine = given.get("model"), self._engine
+        model = asked if isinstance(asked, str) and asked in engine.adapters else engine.model
+        session = sessions.of_run(sender.origin, _answer_of(request_id))
+        record_tapped(session.recorder, model, turn)
 
     def _begun(
         self, request: Request, given: Mapping[str, Any], request_id: str
     ) -> RunTrace | None:
         """Note the id of an answer, and begin the span of its run, if there is tracing."""
-        # A completion may have several prompts, each with a request of its own.
-        named = request_id.rpartition("-")[0] if request_id.startswith("cmpl-") else request_id
+        named = _answer_of(request_id)
         note_answer(request.scope, named)
         state = self._state
         if state.tracing is None:
@@ -319,6 +345,14 @@ class Delegated:
             await self._spliced(request, given, send)
         else:
             await self._delegation.answer(request, send)
+
+
+def _answer_of(request_id: str) -> str:
+    """Return the id of the answer of one of the engine's requests.
+
+    A completion may have several prompts, each with a request of its own.
+    """
+    return request_id.rpartition("-")[0] if request_id.startswith("cmpl-") else request_id
 
 
 def may_be_ours(body: bytes, agents: Iterable[str] = ()) -> bool:

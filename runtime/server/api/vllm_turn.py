@@ -23,29 +23,41 @@ from caesura.intercept.calls.events import (
 )
 from caesura.runtime.events import RunEnded, RunEvent, Usage
 from caesura.runtime.run.context import RunTrace
+from caesura.runtime.trajectories.recorded import TappedTurn
 from caesura.scheduler.messages import Message, Sampling
 from caesura.scheduler.vllm_server import TokenTap
 
 Begin = Callable[[str], RunTrace | None]
 """Begins the run of a request of the engine, whose id it takes, if runs are traced."""
 _REASONS = {"stop": "stop", "length": "length"}
+DONE = b"data: [DONE]"
+"""The last part of a stream that has one."""
+Record = Callable[[str, TappedTurn], None]
+"""Takes the id of a request of the engine, and the turn that answered it."""
 
 
 class VllmTurn:
     """The run of one request. It listens to the request's tap; `end` it in every case."""
 
-    def __init__(self, begin: Begin, messages: Sequence[Message]) -> None:
+    def __init__(
+        self, begin: Begin, messages: Sequence[Message], record: Record | None = None
+    ) -> None:
+        """Create it; `record` takes the turn when it ends."""
         self.follow_up: FollowUpReport | None = None
         """How the history became tokens, if it holds an earlier answer."""
         self.answer: Mapping[str, Any] | None = None
         """The message of the answer, if it has one."""
         self._begin = begin
         self._messages = messages
+        self._record = record
+        self._sent: tuple[str, float] | None = None
+        """The first request's id, and when it was sent, a Unix time."""
         self._session: _Answered | None = None
         self._telling: asyncio.Task[None] | None = None
 
     def sent(self, request_id: str) -> None:
         """Begin the run, with its first request."""
+        self._sent = self._sent or (request_id, time.time())
         if self._session is None and (run := self._begin(request_id)) is not None:
             self._session = _Answered(request_id)
             self._telling = asyncio.create_task(self._tell(run, self._session))
@@ -57,6 +69,10 @@ class VllmTurn:
 
     async def end(self, tap: TokenTap, error: BaseException | None) -> None:
         """End the run; `error` is what broke the answer off, if anything did."""
+        record, self._record = self._record, None
+        if record is not None and self._sent is not None:
+            has_calls = bool((self.answer or {}).get("tool_calls"))
+            record(self._sent[0], TappedTurn(tap, self._messages, self._sent[1], has_calls))
         if self._session is None or self._telling is None or self._telling.done():
             return
         self._session.finish(self._events(tap, error), error)
@@ -66,8 +82,7 @@ class VllmTurn:
         """Return a `send` that ends the run before the last part of a whole answer is sent."""
 
         async def sent(message: AsgiMessage) -> None:
-            is_last = message["type"] == "http.response.body" and not message.get("more_body")
-            if is_last and tap.reason is not None:
+            if tap.reason is not None and _is_last(message):
                 await self.end(tap, None)
             await send(message)
 
@@ -99,6 +114,13 @@ class VllmTurn:
         async with aclosing(run.events(_run(turns.turn(self._messages)))) as events:
             async for _ in events:
                 pass
+
+
+def _is_last(message: AsgiMessage) -> bool:
+    """Return whether a client that got a message has the whole answer."""
+    if message["type"] != "http.response.body":
+        return False
+    return not message.get("more_body") or message.get("body", b"").startswith(DONE)
 
 
 async def _run(turn: AsyncGenerator[Event, None]) -> AsyncGenerator[RunEvent, None]:

@@ -23,6 +23,8 @@ from caesura.scheduler.programs import (
 FINAL = (SESSION_FINAL, "X-Dynamo-Session-Final")
 """Ours, and that of NVIDIA Dynamo's clients."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_BEHIND = re.compile(r"/s/(.+?)/v1/(?:v1/)?")
+"""The base URL of a session. Anthropic's clients write another `/v1` behind theirs."""
 _IN_USER = "_session_"
 """What stands before the session in the `metadata.user_id` of older releases of Claude Code."""
 
@@ -85,6 +87,12 @@ def named_by(headers: Mapping[str, str]) -> Origin:
     own = OWN.read(told)
     found = next((each for each in _read(told) if each.session), NO_ORIGIN)
     return Origin("", own.session or found.session, own.parent or found.parent)
+
+
+def session_in(path: str) -> tuple[str, str] | None:
+    """Return the session whose base URL a path begins with, and the path behind it, or None."""
+    found = _BEHIND.match(path)
+    return None if found is None else (found[1], f"/v1/{path[found.end() :]}")
 
 
 def is_final(headers: Mapping[str, str]) -> bool:

@@ -70,6 +70,10 @@ _TABLE: dict[Role, str] = {
         GET POST DELETE /v1/conversations/{id}
         GET POST /v1/conversations/{id}/items
         GET DELETE /v1/conversations/{id}/items/{item_id}
+        POST /v1/sessions
+        GET DELETE /v1/sessions/{id:path}
+        GET /v1/sessions/{id:path}/trajectories
+        POST /v1/sessions/{id:path}/complete
         GET /v1/pending
         GET /v1/pending/events
         GET POST /v1/pending/{id}

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from caesura.runtime.engine import Engine
+from caesura.runtime.engine import Engine, EngineSession
 from caesura.runtime.journal.writer import JournalWriter
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.media import MediaFetcher
@@ -18,7 +18,11 @@ from caesura.runtime.server.load.metrics import Metrics
 from caesura.runtime.server.load.options import ServerOptions
 from caesura.runtime.supervision import Readiness, Runs
 from caesura.runtime.tracing.who import Who, user_of
+from caesura.runtime.trajectories.kept import KeptSessions
+from caesura.runtime.trajectories.recorded import RecordedLog, RecordedSession
 from caesura.runtime.whatif.replays import Replays
+from caesura.scheduler.messages import SessionSpec
+from caesura.scheduler.session_log import SessionLog
 from caesura.tools.people import People
 from caesura.tools.registry import Registry
 
@@ -48,10 +52,23 @@ class State:
     readiness: Readiness | None = None
     """Whether the engine and the server take work; None where nobody supervises the engine."""
     audit: Auditing | None = None
+    sessions: KeptSessions | None = None
+    """The sessions whose trajectories are kept; None: none are."""
     runs: Runs = field(default_factory=Runs)
     diagnoses: Diagnoses = field(default_factory=Diagnoses)
     """The prompts of recent answers, with which later ones are compared."""
     started_at: int = field(default_factory=lambda: int(time.time()))
+
+    def opened(
+        self, spec: SessionSpec, answer: str, journal: SessionLog | None = None
+    ) -> EngineSession:
+        """Open a session of the engine for an answer, whose trajectory is kept if any are."""
+        if self.sessions is None:
+            return self.engine.open(spec, journal)
+        kept = self.sessions.of_run(spec.origin, answer)
+        model = spec.adapter or self.engine.model
+        log = RecordedLog(kept.recorder, answer, model, journal)
+        return RecordedSession(self.engine.open(spec, log), log)
 
     def who(self, sender: Sender, user: str | None, answer: str = "") -> Who:
         """Return who asks, as the spans of its run tell it.

@@ -469,7 +469,7 @@ class Decoding:
 
     def _opened(self, plan: Plan) -> EngineSession:
         log = None if self._journaled is None else self._journaled.journal
-        return self._state.engine.open(plan.spec, log)
+        return self._state.opened(plan.spec, self._session_id, log)
 
     async def events(
         self, ask: Callable[[Pending], Awaitable[None]]

@@ -104,7 +104,8 @@ class Responses:
         plan = await self._planned(request, items, history)
         part = self._part(self._resource(request), items, history, plan, sender.tenant)
         part.answer.diagnosis = await self._compared(request, plan.run, sender.tenant)
-        sender = sender.of_user(plan.run.user, part.id, plan.run.spec.origin)
+        named = self._session_of(request, sender) or part.id
+        sender = sender.of_user(plan.run.user, named, plan.run.spec.origin)
         part.journaled = self._begun_journal(part, history, plan, sender)
         return part, await self._start(part, plan, sender, began)
 
@@ -141,6 +142,16 @@ class Responses:
         reach = self.reach(sender)
         items = await self.library.resolved(given, reach, sender.tenant)
         return items, await self.library.history(request, recent or {}, reach)
+
+    def _session_of(self, request: ResponseRequest, sender: Sender) -> str:
+        """Return the session of what a request continues, where trajectories are kept.
+
+        An empty text stands for none.
+        """
+        kept, before = self._state.sessions, request.previous_response_id
+        if kept is None or before is None:
+            return "" if kept is None else request.conversation or ""
+        return kept.name_of(before, sender.tenant)
 
     async def _planned(
         self, request: ResponseRequest, items: Sequence[Item], history: History

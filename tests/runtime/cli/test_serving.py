@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -13,11 +14,14 @@ from typer.testing import CliRunner
 from caesura.runtime.cli.app import app
 from caesura.runtime.cli.errors import misplaced
 from caesura.runtime.cli.options import ModelOptions
-from caesura.runtime.cli.serve import kv_lines, tools_line
+from caesura.runtime.cli.serve import kept_sessions, kv_lines, tools_line
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server.load.gate import Machine
+from caesura.scheduler.programs import Origin
 from caesura.tools import tool
+from caesura.tools.config.caesura_toml import Config
 from caesura.tools.registry import Registry
+from caesura.tools.services import SetupError
 
 
 @tool(approval=True)
@@ -47,6 +51,39 @@ def test_the_kv_cache_is_told():
         "KV cache of engine 0",
         "KV cache of engine 1",
     ]
+
+
+@pytest.mark.parametrize(
+    ("flag", "text", "most"),
+    [
+        (False, "", None),
+        (False, "[trajectories]\nmax_sessions = 2", None),
+        (True, "", 10_000),
+        (True, "[trajectories]\nmax_sessions = 2", 2),
+        (False, "[trajectories]\nenabled = true\nmax_sessions = 2", 2),
+    ],
+)
+async def test_trajectories_are_kept_if_asked_within_the_bounds(
+    flag: bool, text: str, most: int | None, tmp_path: Path
+) -> None:
+    file = tmp_path / "caesura.toml"
+    file.write_text(text)
+    kept = kept_sessions(flag, Config.load(file), None)
+    assert (kept is None) == (most is None)
+    for name in map(str, range(3)) if kept is not None else ():
+        kept.of_run(Origin(name, name), "answer")
+        assert len(kept) == min(int(name) + 1, most or 0)
+        assert kept.find(name, "another key") is not None  # there are no keys
+    if kept is not None:
+        kept.close()
+
+
+@pytest.mark.parametrize("name", ["max_sessions", "max_tokens", "max_hours"])
+def test_wrong_bounds_of_trajectories_are_told(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "caesura.toml"
+    file.write_text(f"[trajectories]\n{name} = 0")
+    with pytest.raises(SetupError, match=rf"caesura\.toml, line 1: \[trajectories\]: {name}: "):
+        Config.load(file)
 
 
 STARTS = """

@@ -71,6 +71,15 @@ def test_headers_name_the_session_and_the_server() -> None:
         assert (told.session, told.server) == ("mine", "b")
 
 
+def test_a_base_url_of_a_session_names_it() -> None:
+    headers = [(b"x-session-id", b"mine")]
+    for path in ("/s/sess_1/v1/chat/completions", "/s/sess_1/v1/v1/messages"):
+        told = asked_in({"path": path, "headers": headers}, b'{"messages": []}')
+        assert (told.session, told.continues) == ("sess_1", "sess_1")
+    path = "/v1/sessions/sess_1/trajectories"
+    assert asked_in({"path": path, "headers": []}, b"").continues == "sess_1"
+
+
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b"{", b"null", b'{"messages": 3}', b"\xff", b"[" * 9999]
 )
