@@ -1,20 +1,29 @@
 """A session's trajectory holds the tokens that the real engine computed, and who made each."""
 
 import asyncio
+import json
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any
 
+import httpx
 import pytest
+from anthropic import AsyncAnthropic
+from openai import AsyncOpenAI
 from vllm import SamplingParams
 from vllm.inputs import tokens_input
 
 from caesura import Agent, Sampling, Session
 from caesura.runtime.events import TurnEnded
 from caesura.runtime.sdk.across import SessionAcross
+from caesura.runtime.server import ServerParts, create_app
+from caesura.runtime.server.listen import listening
+from caesura.runtime.trajectories.files import from_json
+from caesura.runtime.trajectories.kept import KeptSessions, SessionBounds
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.session import VllmSession
+from caesura.tools import Registry
 from caesura.tools.calculator.tool import calculator
 from caesura.trajectories import Rollout, Trajectory
 
@@ -140,3 +149,73 @@ async def test_a_second_engine_loop_tells_the_same(engine: VllmEngine, settled: 
     assert trajectory.rollout().ids == tokens
     sources = [each.source for each in trajectory.branches[0].segments]
     assert sources == ["prompt", "sampled", "tool", "sampled"]
+
+
+@pytest.fixture
+async def server(engine: VllmEngine, settled: Settled) -> AsyncIterator[httpx.AsyncClient]:
+    """A server that keeps trajectories, in front of vLLM's own."""
+    kept = KeptSessions(SessionBounds(), one_owner=True)
+    async with engine.backend.server() as vllm:
+        parts = ServerParts(vllm=vllm, sessions=kept)
+        app = create_app(engine, Registry([calculator]), parts=parts)
+        async with (
+            listening(app, shutdown_timeout=1) as port,
+            httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}/v1", timeout=None) as client,
+        ):
+            yield client
+
+
+async def test_a_servers_session_holds_what_all_its_clients_have_computed(
+    engine: VllmEngine, server: httpx.AsyncClient
+) -> None:
+    """Runs of the server, turns of vLLM's own, branches, choices, Responses and Messages."""
+    made = (await server.post("/sessions", json={})).json()
+    about: dict[str, Any] = {"base_url": made["base_url"], "api_key": "none", "max_retries": 0}
+    asked: dict[str, Any] = {"model": engine.model, "temperature": 0}
+    history: list[Any] = [{"role": "user", "content": QUESTION}]
+    told: list[tuple[int, ...]] = []
+
+    async with AsyncOpenAI(**about) as client, AsyncAnthropic(**about) as claude:
+        own = {"server_tools": ["calculator"]}
+        answer = await client.chat.completions.create(
+            messages=history, max_tokens=120, extra_body=own, **asked
+        )
+        said = answer.choices[0].message.content
+        history += [{"role": "assistant", "content": said}, {"role": "user", "content": "Thanks!"}]
+        tools: Any = [calculator.spec()]
+        for messages in (history, [*history[:2], {"role": "user", "content": "Why?"}]):
+            theirs = await client.chat.completions.create(
+                messages=messages,
+                max_tokens=20,
+                tools=tools,
+                extra_body={"return_token_ids": True},
+                **asked,
+            )
+            prompt: Any = theirs.model_extra
+            sampled: Any = theirs.choices[0].model_extra
+            told.append((*prompt["prompt_token_ids"], *sampled["token_ids"]))
+        await client.chat.completions.create(messages=history[:1], max_tokens=5, n=2, **asked)
+        await client.responses.create(input="Hello! Who are you?", max_output_tokens=20, **asked)
+        await claude.messages.create(
+            model=engine.model,
+            messages=[{"role": "user", "content": "Good day!"}],
+            max_tokens=20,
+            extra_body={"temperature": 0},
+        )
+    path = f"/sessions/{made['id']}/trajectories"
+    (data,) = (await server.get(path)).json()["data"]
+    trajectory = from_json(json.dumps(data))
+
+    rollouts = trajectory.rollouts()
+    assert [each.ids for each in rollouts[:2]] == told and len(rollouts) == 6
+    sources = [each.source for each in trajectory.branches[0].segments]
+    assert sources == ["prompt", "sampled", "tool", "sampled", "user", "sampled"]
+    assert [each.source for each in trajectory.branches[1].segments] == ["prompt", "sampled"]
+    spans = [each.messages for each in trajectory.branches[0].segments]
+    assert spans == [(at, at + 1) for at in range(6)]
+    resumed = trajectory.branches[0].segments[3].resume
+    assert resumed is not None and resumed.handling == "preserve"
+    for rollout in rollouts:
+        found = await lags(engine, rollout.ids)
+        whole = mask_in(trajectory.rollout(rollout.branch, own=False))
+        assert max(lag for lag, bit in zip(found, whole[1:], strict=True) if bit) < NOISE
