@@ -149,7 +149,7 @@ async def one_round(url: str, texts: list[str], tokens: int) -> dict[str, float]
 def measure(rounds: int, tokens: int, concurrency: list[int], console: Console) -> Table:
     """Run the pairs; return a table of ratios."""
     rng = random.Random(0)
-    table = Table(title=f"caesura serve / vLLM's own server; median [middle half, {rounds} pairs]")
+    table = Table(title=f"caesura serve / vLLM's server; median \\[middle half, {rounds} pairs]")
     for column in ("streams", "throughput", "TTFT", "TTFT, ms more"):
         table.add_column(column, justify="right")
     with ExitStack() as stack:

@@ -56,7 +56,7 @@ async def measure(rounds: int, tokens: int, concurrency: list[int], console: Con
     stock = stock_engine()
     ours = caesura_engine()
     engines = {"stock": stock, "caesura": ours.llm}
-    table = Table(title=f"Caesura / ({BASELINE}); median [middle half of {rounds} pairs]")
+    table = Table(title=f"Caesura / ({BASELINE}); median \\[middle half of {rounds} pairs]")
     for column in ("concurrent", "throughput", "latency", "TTFT"):
         table.add_column(column, justify="right")
     try:

@@ -27,6 +27,11 @@ def test_every_result_answers_a_question_and_is_shown_on_its_page() -> None:
     assert [name for name in names if not shows(by_name()[name])] == []
 
 
+def test_no_title_has_lost_what_stood_in_brackets() -> None:
+    titles = [table.title for kept in KEPT.results.values() for table in kept.tables]
+    assert [title for title in titles if title != " ".join(title.split())] == []
+
+
 @pytest.mark.parametrize("page", walk.pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_prose_has_no_measured_figure(page: Path) -> None:
     assert [str(figure) for figure in figures(page)] == []

@@ -37,7 +37,7 @@ def tables(runs: Sequence[dict[str, Any]]) -> list[Told]:
 def _table(load: float, runs: Sequence[dict[str, Any]]) -> Table:
     sessions = sum(run["counted"] for run in runs)
     title = f"load {load:g}: {len(runs)} rounds, {sessions} sessions"
-    table = Table(title=f"{title}; simulated / real, median [spread] over rounds")
+    table = Table(title=f"{title}; simulated / real, median \\[spread] over rounds")
     table.add_column("steps' times from")
     for name in (*FIGURES.values(), "same events", "same order"):
         table.add_column(name, justify="right")
