@@ -387,8 +387,8 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "door",
         "What does `caesura serve` cost beside vLLM's own server?",
-        "python -m benchmarks.door --rounds 40 --concurrency 64",
-        10,
+        "python -m benchmarks.door --rounds 20 --concurrency 64",
+        5,
         "timed",
         "Two servers of the bundled model, both with Caesura's scheduler; 64 chat completions of 64"
         " tokens at once. Ratios are those of `caesura serve` to vLLM's server.",
@@ -430,8 +430,8 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "tracing",
         "What does tracing cost?",
-        "python -m benchmarks.tracing --rounds 40",
-        8,
+        "python -m benchmarks.tracing --rounds 24",
+        5,
         "timed",
         "The bundled model, 32 runs at once, in turns with the store, with OpenTelemetry, and with"
         " neither.",
@@ -443,8 +443,8 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "journal",
         "What does the journal cost?",
-        "python -m benchmarks.journal --rounds 40 --concurrency 16",
-        6,
+        "python -m benchmarks.journal --rounds 24 --concurrency 16",
+        4,
         "timed",
         "Responses of the bundled model through three applications on one engine, in turns.",
         seeds=(0,),
