@@ -70,12 +70,13 @@ async def test_trajectories_are_kept_if_asked_within_the_bounds(
     file.write_text(text)
     kept = kept_sessions(flag, Config.load(file), None)
     assert (kept is None) == (most is None)
-    for name in map(str, range(3)) if kept is not None else ():
+    if kept is None or most is None:
+        return
+    for name in map(str, range(3)):
         kept.of_run(Origin(name, name), "answer")
-        assert len(kept) == min(int(name) + 1, most or 0)
+        assert len(kept) == min(int(name) + 1, most)
         assert kept.find(name, "another key") is not None  # there are no keys
-    if kept is not None:
-        kept.close()
+    kept.close()
 
 
 @pytest.mark.parametrize("name", ["max_sessions", "max_tokens", "max_hours"])

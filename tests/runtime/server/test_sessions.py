@@ -113,8 +113,9 @@ async def message(served: Any, headers: Mapping[str, str], messages: list[Any]) 
 
 
 async def response(served: Any, headers: Mapping[str, str], items: list[Any]) -> Any:
-    body = {"model": MODEL, "input": items, "store": False}
-    body["tools"] = [{"type": "function"} | WEATHER["function"]]
+    function: Any = WEATHER["function"]
+    tools = [{"type": "function"} | function]
+    body = {"model": MODEL, "input": items, "store": False, "tools": tools}
     told = await posted(served, "/v1/responses", body, headers=headers)
     items += told["output"]
     return told
