@@ -42,7 +42,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("campaign", choices=sorted(CAMPAIGNS))
     parser.add_argument("--seed", type=int, default=0, help="chooses every run; default 0")
     parser.add_argument("--sessions", type=int, default=100_000, help="sessions or inputs at least")
-    parser.add_argument("--budget", type=float, default=HOUR, help="seconds; default one hour")
+    budget = "seconds; default one hour. real: up to 300 more, until each fault has happened"
+    parser.add_argument("--budget", type=float, default=HOUR, help=budget)
     parser.add_argument("--jobs", type=int, default=2, help="processes of simulated and fuzz")
     parser.add_argument("--only", type=int, nargs="+", help="these runs alone, to see them again")
     layouts = "simulated: layouts of KV caches, with commas, such as window+full; default all"
