@@ -1,6 +1,8 @@
 """Sessions whose KV cache goes to the host, while all that the device holds is wiped."""
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from caesura.intercept.kv.views import Decision
@@ -23,6 +25,35 @@ class SwapAll:
 
     def victims(self, paused: Any, step: Any, needed: int, forced: bool) -> list[tuple[str, int]]:
         return []
+
+
+@contextmanager
+def loads_pay(core: Core) -> Iterator[None]:
+    """Load what is on the host, however slow a busy machine makes copies look."""
+    manager = core.scheduler.parts.manager
+    learn = manager._rates.learn
+
+    def learn_and_load() -> None:
+        learn()
+        manager.planner.pays = True
+
+    manager._rates.learn = learn_and_load
+    try:
+        yield
+    finally:
+        manager._rates.learn = learn
+
+
+@contextmanager
+def swapping_all(core: Core) -> Iterator[None]:
+    """Swap all that pauses, and load it again."""
+    manager = core.scheduler.parts.manager
+    handling, manager.handling = manager.handling, SwapAll()
+    try:
+        with loads_pay(core):
+            yield
+    finally:
+        manager.handling = handling
 
 
 def until_swapped(core: Core) -> None:

@@ -23,7 +23,7 @@ from .alike import ALIKE, RIVALS, AsyncChunkRecorder, ChunkRecorder, apart, say_
 from .core import Core, streams_of_cpu
 from .families import FAMILIES, KINDS, VOCABULARY, WINDOW, Family, model_of, table
 from .follow_up_counts import CALL, STOP, forced
-from .swapping import SwapAll, swap_out
+from .swapping import swap_out, swapping_all
 
 pytestmark = pytest.mark.engine
 
@@ -289,13 +289,9 @@ def test_many_pauses_change_no_token(engine: Engine, handling: str) -> None:
 @pytest.mark.slow
 def test_swapped_kv_changes_no_token(engine: Engine) -> None:
     """All of the cache on the device is wiped while the sessions are on the host."""
-    manager = engine.core.scheduler.parts.manager
-    usual, manager.handling = manager.handling, SwapAll()
     talks = {f"swapped-{seed}": draw(seed, "swap", 2) for seed in range(30, 33)}
-    try:
+    with swapping_all(engine.core):
         talk(engine.core, talks)
-    finally:
-        manager.handling = usual
     assert {how for one in talks.values() for how in one.resumes} == {"swap"}
     assert differing(engine.core, engine.family.dtype, talks) == []
 

@@ -15,6 +15,7 @@ from tests.engine.exactness import (
     plan,
     talk_under_pressure,
 )
+from tests.engine.swapping import loads_pay
 from tests.scheduler.whims import Whims
 
 from .core import Core
@@ -31,7 +32,8 @@ SESSIONS = 8
 )
 def core(request: pytest.FixtureRequest) -> Iterator[Core]:
     made = make_core(*request.param)
-    yield made
+    with loads_pay(made):
+        yield made
     made.close()
 
 

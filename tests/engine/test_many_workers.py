@@ -26,7 +26,7 @@ from tests.engine.exactness import (
     talk_over_pauses,
     talk_under_pressure,
 )
-from tests.engine.swapping import SwapAll, until_swapped
+from tests.engine.swapping import SwapAll, swapping_all, until_swapped
 from tests.scheduler.whims import Whims
 
 from .core import Core
@@ -55,7 +55,7 @@ def talks() -> dict[str, Talk]:
 @pytest.fixture(scope="module", params=WAYS)
 def core(request: pytest.FixtureRequest, talks: dict[str, Talk]) -> Iterator[Core]:
     way = {**WAYS[request.param], "distributed_executor_backend": "mp"}
-    made = make_core(True, 512, HOST_GIB, parallel=way, min_link_share=1e-6)
+    made = make_core(True, 512, HOST_GIB, parallel=way)
     yield made
     made.close()
 
@@ -108,16 +108,16 @@ def swap_out(core: Core) -> None:
 
 def come_back(core: Core, talks: dict[str, Talk], turns: int) -> list[bool]:
     """Run so many turns over swaps; tell which sessions say what they should in the last."""
-    core.scheduler.parts.manager.handling = SwapAll()
-    begin(core, talks)
-    core.run(talks)
-    for turn in range(turns):
-        said_as_planned(core, talks, turn)
-        swap_out(core)
-        answer(core, talks, turn)
+    with swapping_all(core):
+        begin(core, talks)
         core.run(talks)
-        loaded = [core.reports[name]["resume"]["loaded_tokens"] for name in talks]
-        assert all(loaded), loaded
+        for turn in range(turns):
+            said_as_planned(core, talks, turn)
+            swap_out(core)
+            answer(core, talks, turn)
+            core.run(talks)
+            loaded = [core.reports[name]["resume"]["loaded_tokens"] for name in talks]
+            assert all(loaded), loaded
     return [core.said[name] == talk.said[turns] for name, talk in talks.items()]
 
 

@@ -11,7 +11,7 @@ from vllm.renderers.params import ChatParams, TokenizeParams
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.input_processor import InputProcessor
 
-from tests.engine.swapping import SwapAll, swap_out
+from tests.engine.swapping import swap_out, swapping_all
 
 from .core import Core
 from .seeing import PLACEHOLDERS, shown, vision_model
@@ -74,9 +74,15 @@ def test_pictures_tell_prompts_of_equal_tokens_apart(core: Core, eyes: Eyes) -> 
     assert core.said["other"] == core.say(tokens, 12, second) != said
 
 
+@pytest.fixture
+def swapping(core: Core) -> Iterator[None]:
+    with swapping_all(core):
+        yield
+
+
 @pytest.mark.parametrize("handling", ["preserve", "discard", "evict", "swap"])
 def test_a_pause_changes_nothing(
-    core: Core, eyes: Eyes, handling: str, monkeypatch: pytest.MonkeyPatch
+    core: Core, eyes: Eyes, handling: str, request: pytest.FixtureRequest
 ) -> None:
     rng = random.Random(handling)
     tokens, features = eyes.see(3, 4)
@@ -91,7 +97,7 @@ def test_a_pause_changes_nothing(
     said.append(core.say(context, 20, features))
     assert core.scheduler.reset_prefix_cache(reset_connector=True)
     if handling == "swap":
-        monkeypatch.setattr(core.scheduler.parts.manager, "handling", SwapAll())
+        request.getfixturevalue("swapping")
     core.add(handling, tokens, 100, stops[0], resumable=True, features=features)
     for turn, result in enumerate(results):
         core.run([handling])

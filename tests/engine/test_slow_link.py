@@ -6,7 +6,7 @@ import pytest
 from vllm.distributed.kv_transfer.kv_transfer_state import get_kv_transfer_group
 
 from tests.engine.exactness import PAUSES, make_core, plan
-from tests.engine.swapping import SwapAll, come_back
+from tests.engine.swapping import come_back, swapping_all
 
 from .core import Core
 
@@ -20,9 +20,9 @@ LINK_GB_PER_SECOND = BLOCK_BYTES / SECONDS_PER_BLOCK / 1e9
 
 @pytest.fixture(scope="module")
 def core() -> Iterator[Core]:
-    made = make_core(True, 48, 0.05, LINK_GB_PER_SECOND, min_link_share=1e-6)
-    made.scheduler.parts.manager.handling = SwapAll()
-    yield made
+    made = make_core(True, 48, 0.05, LINK_GB_PER_SECOND)
+    with swapping_all(made):
+        yield made
     made.close()
 
 

@@ -13,7 +13,7 @@ from vllm.v1.request import RequestStatus
 
 from caesura.scheduler.vllm.engine.swap.copier import Copier, Task
 from tests.engine.exactness import PAUSES, Talk, make_core, plan
-from tests.engine.swapping import SwapAll, come_back
+from tests.engine.swapping import come_back, swapping_all
 
 from .core import Core
 
@@ -24,9 +24,9 @@ SESSIONS = 4
 
 @pytest.fixture(scope="module", params=[512, 48], ids=["whole", "chunked"])
 def core(request: pytest.FixtureRequest) -> Iterator[Core]:
-    made = make_core(True, request.param, 0.05, min_link_share=1e-6)
-    made.scheduler.parts.manager.handling = SwapAll()
-    yield made
+    made = make_core(True, request.param, 0.05)
+    with swapping_all(made):
+        yield made
     made.close()
 
 
