@@ -257,8 +257,13 @@ def kept_sessions(wanted: bool, config: Config, keys: list[Key] | None) -> KeptS
     told = config.trajectories
     if not (wanted or told.enabled):
         return None
-    seconds = told.max_hours * 3600
-    bounds = SessionBounds(sessions=told.max_sessions, tokens=told.max_tokens, seconds=seconds)
+    bounds = SessionBounds(
+        sessions=told.max_sessions,
+        tokens=told.max_tokens,
+        key_sessions=told.max_key_sessions,
+        key_tokens=told.max_key_tokens,
+        seconds=told.max_hours * 3600,
+    )
     return KeptSessions(bounds, one_owner=keys is None)
 
 

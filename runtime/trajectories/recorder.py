@@ -267,8 +267,8 @@ class TrajectoryRecorder:
         self._release()
         self._change()
 
-    def watch(self, changed: Callable[[], None]) -> None:
-        """Call a function whenever a turn begins or ends."""
+    def watch(self, changed: Callable[[], None] | None) -> None:
+        """Call a function whenever a turn begins or ends; None: call none from now on."""
         self._tree.changed = changed
 
     def _release(self) -> None:

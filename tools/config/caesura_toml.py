@@ -144,9 +144,17 @@ class TrajectorySettings(_Section):
     """`[trajectories]`: whether `caesura serve` keeps the tokens of sessions, and how many."""
 
     enabled: bool = Field(default=False, description="whether they are kept")
-    max_sessions: int = Field(default=10_000, ge=1, description="the oldest go first")
+    max_sessions: int = Field(
+        default=10_000, ge=1, description="the oldest go first, of the key that has the most"
+    )
     max_tokens: int = Field(
         default=100_000_000, ge=1, description="of all sessions together, 4 bytes each"
+    )
+    max_key_sessions: int | None = Field(
+        default=None, ge=1, description="of one key, where there are keys; default: half of all"
+    )
+    max_key_tokens: int | None = Field(
+        default=None, ge=1, description="of one key's sessions together; default: half of all"
     )
     max_hours: float = Field(
         default=24, gt=0, description="after a session's last request, when it is deleted"

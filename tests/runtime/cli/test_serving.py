@@ -79,7 +79,9 @@ async def test_trajectories_are_kept_if_asked_within_the_bounds(
     kept.close()
 
 
-@pytest.mark.parametrize("name", ["max_sessions", "max_tokens", "max_hours"])
+@pytest.mark.parametrize(
+    "name", ["max_sessions", "max_tokens", "max_key_sessions", "max_key_tokens", "max_hours"]
+)
 def test_wrong_bounds_of_trajectories_are_told(name: str, tmp_path: Path) -> None:
     file = tmp_path / "caesura.toml"
     file.write_text(f"[trajectories]\n{name} = 0")

@@ -355,8 +355,8 @@ async def test_a_session_of_pictures_says_why_it_has_no_trajectory(serve_script:
     told = await asked(served, "/v1/sessions/s/trajectories", 409)
     assert told["error"]["code"] == "trajectory_incomplete"
     assert told["error"]["message"] == (
-        "The session 's' has no whole trajectory: it has more than 100 tokens, the most that are"
-        " kept."
+        "The session 's' has no whole trajectory: it has more than 50 tokens, the most that are"
+        " kept of one key."
     )
 
 
