@@ -13,7 +13,7 @@ from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.sdk.hooks import Prompt
 from caesura.runtime.sdk.session import Session
 from caesura.runtime.sdk.settings import Answer
-from caesura.runtime.trajectories.trajectory import Trajectory
+from caesura.runtime.trajectories.trajectory import REWARD, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Episode(Generic[T]):
     trajectory: Trajectory | None = None
     """What was sampled, also by a run that failed later; None: nothing was, or it is not known."""
     reward: float | None = None
-    """None: the run or the reward failed, or no reward was asked for."""
+    """The trajectory's too; None: the run or the reward failed, or no reward was asked for."""
     error: Exception | None = None
     """Why the run failed, or the reward, or why the trajectory is not known."""
 
@@ -121,6 +121,9 @@ async def _rewarded(made: Episode[T], reward: Reward | None) -> Episode[T]:
         return made
     try:
         value = reward(made)
-        return replace(made, reward=float(await value if inspect.isawaitable(value) else value))
+        paid = float(await value if inspect.isawaitable(value) else value)
+        if (trajectory := made.trajectory) is not None:
+            trajectory = replace(trajectory, rewards={**trajectory.rewards, REWARD: paid})
+        return replace(made, reward=paid, trajectory=trajectory)
     except Exception as error:
         return replace(made, error=error)

@@ -30,7 +30,7 @@ from caesura.runtime.server.load.state import State
 from caesura.runtime.server.responses.schema import MAX_METADATA_PAIRS, Metadata, parsed_as
 from caesura.runtime.trajectories.files import to_json
 from caesura.runtime.trajectories.kept import KeptSession, KeptSessions
-from caesura.runtime.trajectories.trajectory import Trajectory
+from caesura.runtime.trajectories.trajectory import REWARD, Trajectory
 from caesura.scheduler.programs import MAX_NAME_CHARACTERS, PARENT, SESSION, Origin
 
 JSON_LINES = "application/jsonl"
@@ -38,8 +38,6 @@ _LINES = (JSON_LINES, "application/x-ndjson", "application/json-lines")
 """The values of `Accept` for one trajectory a line."""
 FORMATS = ("json", "jsonl")
 MAX_REWARDS = 64
-REWARD = "reward"
-"""The name of a reward that is sent as a number."""
 _GATEWAY = "caesura.gateway"
 """Where a request's scope holds the name of the session whose base URL it has, and the session."""
 _SOUND = re.compile(r"[ -~\xa0-\xff]+")
@@ -68,7 +66,7 @@ class Completed(BaseModel):
 
     @property
     def rewards(self) -> Mapping[str, float]:
-        """The rewards by their names."""
+        """The rewards by their names; a number is the whole one."""
         if self.reward is None:
             return {}
         return self.reward if isinstance(self.reward, dict) else {REWARD: self.reward}

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from caesura.runtime.errors import UsageError
-from caesura.runtime.trajectories.trajectory import Trajectory
+from caesura.runtime.trajectories.trajectory import REWARD, Trajectory
 
 VERSION = 1
 _JSON: TypeAdapter[Trajectory] = TypeAdapter(Trajectory)
@@ -77,9 +77,9 @@ def read_jsonl(path: Path | str) -> list[Trajectory]:
 def write_parquet(path: Path | str, trajectories: Iterable[Trajectory]) -> None:
     """Write the rollouts of trajectories to a Parquet file, one a row, in place of what it holds.
 
-    Its columns are the fields of `Rollout`, then `parent`, `branch_point` and `started_at` of the
-    branch. Raises `UsageError` without the package `pyarrow`, and for a file that cannot be
-    written.
+    Its columns are the fields of `Rollout`, then `reward`, and `parent`, `branch_point` and
+    `started_at` of the branch. `reward` is null where several rewards have other names. Raises
+    `UsageError` without the package `pyarrow`, and for a file that cannot be written.
     """
     if find_spec("pyarrow") is None:
         raise UsageError(
@@ -96,8 +96,8 @@ def write_parquet(path: Path | str, trajectories: Iterable[Trajectory]) -> None:
             *((name, ids) for name in ("prompt_ids", "completion_ids")),
             ("loss_mask", arrow.list_(arrow.int8())),
             ("sources", arrow.list_(arrow.dictionary(arrow.int8(), text))),
-            *(("stop_reason", text), ("parent", text), ("branch_point", arrow.int64())),
-            ("started_at", real),
+            *(("stop_reason", text), ("rewards", arrow.map_(text, real)), ("reward", real)),
+            *(("parent", text), ("branch_point", arrow.int64()), ("started_at", real)),
         ]
     )
     rows = [row for each in trajectories for row in _rows(each)]
@@ -108,8 +108,16 @@ def write_parquet(path: Path | str, trajectories: Iterable[Trajectory]) -> None:
 
 
 def _rows(trajectory: Trajectory) -> Iterable[dict[str, Any]]:
+    counts = REWARD in trajectory.rewards or len(trajectory.rewards) == 1
+    reward = trajectory.reward if counts else None
     for each in trajectory.rollouts():
         branch = trajectory.branch(each.branch)
         begun = [part.started_at for part in branch.segments if part.started_at is not None]
-        about = {"parent": branch.parent, "branch_point": branch.branch_point}
-        yield {**asdict(each), **about, "started_at": min(begun, default=None)}
+        yield {
+            **asdict(each),
+            "rewards": [*each.rewards.items()],
+            "reward": reward,
+            "parent": branch.parent,
+            "branch_point": branch.branch_point,
+            "started_at": min(begun, default=None),
+        }

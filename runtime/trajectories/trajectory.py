@@ -15,6 +15,8 @@ Source = Literal["prompt", "sampled", "tool", "user", "template"]
 around them. `template`: the template wrote earlier turns otherwise than they stood.
 """
 StopReason = Literal["call", "stop", "length"]
+REWARD = "reward"
+"""The name of a reward that is the whole one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +103,8 @@ class Rollout:
     """Who made each token of the completion."""
     stop_reason: StopReason | None
     """How its last turn ended; see `Segment.stop_reason`."""
+    rewards: dict[str, float] = field(default_factory=dict)
+    """Those of its session, by name."""
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -121,8 +125,21 @@ class Trajectory:
     parent: str | None = None
     """The id of the session that started it, where a server knows it."""
     rewards: dict[str, float] = field(default_factory=dict)
-    """What a trainer has said of it, by name."""
+    """What a trainer has said of it, by name; a session below it has its own."""
     metadata: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def reward(self) -> float | None:
+        """The reward that trainers get: the one named `reward`, or else the only one.
+
+        None: there is none. Raises `UsageError` for several of other names.
+        """
+        if REWARD in self.rewards or len(self.rewards) < 2:
+            return self.rewards.get(REWARD, next(iter(self.rewards.values()), None))
+        raise UsageError(
+            f"the session {self.session!r} has the rewards {', '.join(sorted(self.rewards))}, and"
+            f" none of them is named {REWARD!r}: give a trainer the number that counts"
+        )
 
     def branch(self, name: str) -> Branch:
         """Return the branch of an id. Raises `UsageError`."""
@@ -167,6 +184,7 @@ class Trajectory:
             loss_mask=tuple(map(int, counts[first:])),
             sources=tuple(who for _, who in made[first:]),
             stop_reason=segments[-1].stop_reason if segments else None,
+            rewards=dict(self.rewards),
         )
 
     def rollouts(self) -> tuple[Rollout, ...]:

@@ -38,16 +38,21 @@ def to_trl(trajectories: Iterable[Trajectory]) -> dict[str, Any]:
 
     `prompt_ids`, `completion_ids`, `logprobs` and `env_mask` hold one list for each trajectory;
     the mask is 1 for what the model sampled. `logprobs` is None if those of any row are not known.
-    Further keys that you add reach TRL's reward functions.
+    Where sessions have rewards, `reward` holds them, or None. It reaches TRL's reward functions, as
+    further keys do that you add.
 
-    Raises `UsageError` for what is no trajectory, and for one without a sampled token.
+    Raises `UsageError` for what is no trajectory, for one without a sampled token, and for several
+    rewards none of which is named `reward`.
     """
-    rows = [each.rollout(own=False) for each in _checked(trajectories, "to_trl")]
+    given = _checked(trajectories, "to_trl")
+    rows, paid = [each.rollout(own=False) for each in given], [each.reward for each in given]
+    rewards = {} if all(each is None for each in paid) else {"reward": paid}
     return {
         "prompt_ids": [list(each.prompt_ids) for each in rows],
         "completion_ids": [list(each.completion_ids) for each in rows],
         "logprobs": _all_logprobs(rows),
         "env_mask": [list(each.loss_mask) for each in rows],
+        **rewards,
     }
 
 
@@ -59,11 +64,13 @@ def to_verl(
     `response_mask` is 1 for what the model sampled; `response_logprobs` is None if not known.
     `num_turns` counts the model's turns and what stands before and between them. The metrics
     `generate_sequences` and `tool_calls` are seconds of the row's turns and of its waits for
-    tools; with `every_branch`, of what the branch has beside its parent. `reward` is the
-    `reward_score` of each row, and None leaves it to verl.
+    tools; with `every_branch`, of what the branch has beside its parent. `reward`, or else the
+    session's, is the `reward_score` of each row; where there is none, it is left to verl.
 
-    Raises `UsageError` for a trajectory without a sampled token.
+    Raises `UsageError` for a trajectory without a sampled token, and for several rewards none of
+    which is named `reward`.
     """
+    reward = trajectory.reward if reward is None else reward
     made: list[dict[str, Any]] = []
     for each in _rows(trajectory, every_branch):
         segments = trajectory.segments(each.branch)
@@ -90,22 +97,24 @@ def to_verl(
 
 def to_skyrl(
     trajectories: Iterable[Trajectory],
-    rewards: Sequence[float],
+    rewards: Sequence[float] | None = None,
     *,
     trajectory_ids: Sequence[Any] | None = None,
     every_branch: bool = False,
 ) -> dict[str, Any]:
     """Return SkyRL's `GeneratorOutput`.
 
-    `rewards` has a number for each trajectory. `trajectory_ids` are SkyRL's `TrajectoryID`s, one
-    for each trajectory, as `GeneratorInput` has them. With `every_branch` the rows are the steps of
-    SkyRL's step-wise training: the last of a trajectory has its reward, and the others have 0.
+    `rewards` has a number for each trajectory; None: they are the sessions'. `trajectory_ids` are
+    SkyRL's `TrajectoryID`s, one for each trajectory, as `GeneratorInput` has them. With
+    `every_branch` the rows are the steps of SkyRL's step-wise training: the last of a trajectory
+    has its reward, and the others have 0.
     `rollout_logprobs` is None if those of any row are not known.
 
     Raises `UsageError` for what is no trajectory and one without a sampled token, for another
-    number of rewards or ids, and for `every_branch` without ids.
+    number of rewards or ids, for a session without a reward, and for `every_branch` without ids.
     """
     given = _checked(trajectories, "to_skyrl")
+    rewards = [_paid(each) for each in given] if rewards is None else rewards
     _check_count("rewards", rewards, given)
     if trajectory_ids is not None:
         _check_count("trajectory_ids", trajectory_ids, given)
@@ -148,11 +157,12 @@ def to_slime(
     and `rollout_log_probs` are of its last `response_length` tokens; the latter is None if not
     known. `status` is the value of a `Sample.Status`: `truncated` also for a run that a limit
     ended at a call, and `aborted` for a turn that was broken off. `non_generation_time` is the
-    seconds of the row's waits for tools.
+    seconds of the row's waits for tools. `reward` is by default the session's.
 
-    Raises `UsageError` for a trajectory without a sampled token.
+    Raises `UsageError` for a trajectory without a sampled token, and for several rewards none of
+    which is named `reward`.
     """
-    made = []
+    reward, made = trajectory.reward if reward is None else reward, []
     for each in _rows(trajectory, every_branch):
         branch = trajectory.branch(each.branch)
         timed = branch.segments if every_branch else trajectory.segments(branch.id)
@@ -183,6 +193,15 @@ def logprobs_of(made: Rollout | Segment) -> tuple[float, ...] | None:
 def _rows(trajectory: Trajectory, every_branch: bool) -> tuple[Rollout, ...]:
     last = trajectory.rollout(own=False)  # raises where nothing was sampled
     return trajectory.rollouts() if every_branch else (last,)
+
+
+def _paid(trajectory: Trajectory) -> float:
+    if (reward := trajectory.reward) is None:
+        raise UsageError(
+            f"the session {trajectory.session!r} has no reward: give to_skyrl rewards, a number"
+            " for each trajectory, or complete the session with one"
+        )
+    return reward
 
 
 def _all_logprobs(rows: Sequence[Rollout]) -> list[list[float]] | None:

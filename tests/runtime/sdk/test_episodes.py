@@ -63,8 +63,9 @@ async def test_an_error_of_one_loses_no_other() -> None:
     assert broken.answer is None and broken.reward is None
     assert broken.trajectory is not None  # what was sampled before it failed
     assert right.error is None and right.reward == 1.0
+    assert right.trajectory is not None and right.trajectory.rewards == {"reward": 1.0}
     assert unpaid.answer is not None and unpaid.trajectory is not None and unpaid.reward is None
-    assert isinstance(unpaid.error, ZeroDivisionError)
+    assert isinstance(unpaid.error, ZeroDivisionError) and unpaid.trajectory.rewards == {}
 
 
 async def test_a_run_at_its_limit_keeps_its_trajectory() -> None:

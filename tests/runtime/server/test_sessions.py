@@ -402,7 +402,7 @@ async def test_a_reward_stands_in_the_trajectory(served: Any) -> None:
     rewards = {"exact": 0.5, "style": -1}
     await posted(served, path, {"reward": rewards})
     (trajectory,) = await trajectories(served, session["id"])
-    assert trajectory.rewards == rewards
+    assert trajectory.rewards == trajectory.rollout().rewards == rewards
     assert trajectory.metadata == {"task": "7", "grader": "exact"}
     assert {each.session for each in served.engine.ended_sessions} == {session["id"]}
     told = await posted(served, chats, served.body(), 410)
@@ -455,6 +455,10 @@ async def test_sub_agents_hang_below_their_parents(served: Any) -> None:
     }
     told = await asked(served, f"/v1/sessions/{name}")
     assert told["children"] == [child["id"], f"{name}/c/a1"]
+    for of, reward in ((name, 1), (f"{name}/c/a1", {"useful": 0.5})):
+        await posted(served, f"/v1/sessions/{of}/complete", {"reward": reward})
+    rewards = {each.session: each.reward for each in await trajectories(served, name)}
+    assert rewards == {**dict.fromkeys(made), name: 1.0, f"{name}/c/a1": 0.5}
     origins = {each.spec.origin.session: each.spec.origin for each in served.engine.sessions}
     assert origins[child["id"]].parent == name
 

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections import Counter
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pytest
@@ -223,6 +223,29 @@ def test_verifiers_has_no_more_of_a_parent_than_a_fork_shares(rewound: Trajector
         sum(row["loss_mask"])
         for row in to_slime(Trajectory(session="t", branches=(*rewound.branches, own)))
     ] == [3]
+
+
+def test_a_sessions_reward_is_taken_where_none_is_given(
+    called: Trajectory, rewound: Trajectory
+) -> None:
+    paid = replace(rewound, rewards={"exact": 0.25})
+    best = replace(called, rewards={"exact": 0.25, "style": 1.0, "reward": 0.5})
+    assert (called.reward, paid.reward, best.reward) == (None, 0.25, 0.5)
+    assert [each["reward_score"] for each in to_verl(paid, every_branch=True)] == [0.25, 0.25]
+    assert [to_verl(best, each)[0]["reward_score"] for each in (None, 0.0)] == [0.5, 0.0]
+    assert [to_slime(best, each)[0]["reward"] for each in (None, 0.0)] == [0.5, 0.0]
+    assert to_slime(called)[0]["reward"] is None and "reward_score" not in to_verl(called)[0]
+    assert to_skyrl([paid, best])["rewards"] == [0.25, 0.5]
+    assert to_skyrl([paid, best], [1, 0])["rewards"] == [1.0, 0.0]
+    assert to_trl([paid, called, best])["reward"] == [0.25, None, 0.5]
+    assert [each.rewards for each in paid.rollouts()] == [{"exact": 0.25}] * 2
+    with pytest.raises(UsageError, match=r"'s' has no reward: give to_skyrl rewards"):
+        to_skyrl([paid, called])
+    several = replace(called, rewards={"style": 1.0, "exact": 0.25})
+    for adapter in (to_verl, to_slime, lambda each: to_trl([each]), lambda each: to_skyrl([each])):
+        with pytest.raises(UsageError, match=r"has the rewards exact, style, and none .* 'reward'"):
+            adapter(several)
+    assert to_verl(several, 1.0)[0]["reward_score"] == 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,9 @@ def test_without_pyarrow_parquet_is_an_error(tmp_path: Path, monkeypatch: Any) -
 
 def test_a_row_of_parquet_is_a_rollout(trajectories: list[Trajectory], tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
+    rewards: list[dict[str, float]] = [{"exact": 0.5}, {"exact": 0.5, "style": 1.0}]
+    pairs = zip(trajectories, rewards, strict=True)
+    trajectories = [replace(each, rewards=told) for each, told in pairs]
     write_parquet(tmp_path / "x.parquet", trajectories)
     rows = parquet.read_table(tmp_path / "x.parquet").to_pylist()
     rollouts = [rollout for each in trajectories for rollout in each.rollouts()]
@@ -143,6 +147,8 @@ def test_a_row_of_parquet_is_a_rollout(trajectories: list[Trajectory], tmp_path:
         for name in ("prompt_ids", "completion_ids", "loss_mask", "sources"):
             assert tuple(row[name]) == getattr(rollout, name)
     parent, fork = rows
+    assert [dict(row["rewards"]) for row in rows] == rewards
+    assert [row["reward"] for row in rows] == [0.5, None]
     assert (parent["parent"], parent["branch_point"]) == (None, 0)
     assert fork["parent"] == parent["branch"] and fork["branch_point"] == len(rollouts[0].ids)
     assert parent["started_at"] <= fork["started_at"]
