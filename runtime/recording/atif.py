@@ -1,4 +1,4 @@
-"""A session as a trajectory in ATIF 1.7, the Agent Trajectory Interchange Format of Harbor."""
+"""A session as a trajectory in ATIF 1.8, the Agent Trajectory Interchange Format of Harbor."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from caesura.runtime.recording.runs import Run
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.records import SpanRecord
 
-SCHEMA_VERSION = "ATIF-v1.7"
+SCHEMA_VERSION = "ATIF-v1.8"
 CUT = " [cut: "
 """How the note begins that stands behind a text that was cut."""
 NOTE = "Texts that end with '[cut: N characters in all]' were cut when they were recorded."

@@ -5,6 +5,7 @@ Behind `/s/{id}/v1` all routes of the API are those of one session, whatever its
 
 import asyncio
 import hashlib
+import json
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ from caesura.runtime.server.keys.access import Door
 from caesura.runtime.server.keys.sender import sender_of
 from caesura.runtime.server.load.state import State
 from caesura.runtime.server.responses.schema import MAX_METADATA_PAIRS, Metadata, parsed_as
+from caesura.runtime.trajectories.adapters.atif import to_atif
 from caesura.runtime.trajectories.files import to_json
 from caesura.runtime.trajectories.kept import KeptSession, KeptSessions
 from caesura.runtime.trajectories.trajectory import REWARD, Trajectory
@@ -36,7 +38,7 @@ from caesura.scheduler.programs import MAX_NAME_CHARACTERS, PARENT, SESSION, Ori
 JSON_LINES = "application/jsonl"
 _LINES = (JSON_LINES, "application/x-ndjson", "application/json-lines")
 """The values of `Accept` for one trajectory a line."""
-FORMATS = ("json", "jsonl")
+FORMATS = ("json", "jsonl", "atif")
 MAX_REWARDS = 64
 _GATEWAY = "caesura.gateway"
 """Where a request's scope holds the name of the session whose base URL it has, and the session."""
@@ -107,15 +109,15 @@ class _Handlers:
         return JsonAnswer(self._public(request, self._found(request)))
 
     async def trajectories(self, request: Request) -> Response:
-        """The trajectory of a session, then those of its sub-agents: JSON, or JSON lines."""
-        lines = _wants_lines(request)
+        """The trajectory of a session, then those of its sub-agents: JSON, JSON lines, or ATIF."""
+        form = _format_of(request)
         session = self._found(request)
         try:
             made = [each.trajectory() for each in (session, *self._sessions.below(session))]
+            body = await asyncio.to_thread(_written, made, form)
         except UsageError as error:
             raise ApiError(409, sentence(error), code="trajectory_incomplete") from None
-        body = await asyncio.to_thread(_written, made, lines)
-        return Response(body, media_type=JSON_LINES if lines else JSON)
+        return Response(body, media_type=JSON_LINES if form == "jsonl" else JSON)
 
     async def complete(self, request: Request) -> Response:
         """End a session with a reward, or several by name; the last ones count."""
@@ -261,20 +263,22 @@ def _unknown(name: str, param: str = "session_id") -> ApiError:
     return ApiError(404, message, param=param, code="session_not_found")
 
 
-def _wants_lines(request: Request) -> bool:
-    """Return whether a request asks for JSON lines; raise `ApiError` for an unknown format."""
+def _format_of(request: Request) -> str:
+    """Return the format that a request asks for; raise `ApiError` for an unknown one."""
     asked = request.query_params.get("format")
     if asked is None:
         accepted = request.headers.get("Accept", "")
-        return any(each in accepted for each in _LINES)
+        return "jsonl" if any(each in accepted for each in _LINES) else "json"
     if asked not in FORMATS:
         raise invalid(f"format must be one of {', '.join(FORMATS)}, got {asked[:40]!r}.", "format")
-    return asked == "jsonl"
+    return asked
 
 
-def _written(trajectories: Sequence[Trajectory], lines: bool) -> str:
-    """Return trajectories as JSON lines, or as a list of one object."""
+def _written(trajectories: Sequence[Trajectory], form: str) -> str:
+    """Return trajectories as JSON lines, as one document in ATIF, or as a list of one object."""
+    if form == "atif":
+        return json.dumps(to_atif(trajectories))
     told = [to_json(each) for each in trajectories]
-    if lines:
+    if form == "jsonl":
         return "".join(f"{each}\n" for each in told)
     return f'{{"object":"list","data":[{",".join(told)}]}}'

@@ -6,6 +6,7 @@ async with Agent(trajectories=True) as agent, agent.session() as session:
 """
 
 from caesura.runtime.sdk.episodes import Episode, collect
+from caesura.runtime.trajectories.adapters.atif import read_atif, to_atif, write_atif
 from caesura.runtime.trajectories.adapters.sequences import to_skyrl, to_slime, to_trl, to_verl
 from caesura.runtime.trajectories.adapters.turns import to_rllm, to_verifiers
 from caesura.runtime.trajectories.files import read_jsonl, write_jsonl, write_parquet
@@ -19,13 +20,16 @@ __all__ = [
     "Source",
     "Trajectory",
     "collect",
+    "read_atif",
     "read_jsonl",
+    "to_atif",
     "to_rllm",
     "to_skyrl",
     "to_slime",
     "to_trl",
     "to_verifiers",
     "to_verl",
+    "write_atif",
     "write_jsonl",
     "write_parquet",
 ]

@@ -65,7 +65,7 @@ def exported(file: Path, *more: object) -> Any:
 async def test_a_session_is_a_trajectory(file: Path) -> None:
     mine = session_in(file)
     told = exported(file, "--session", mine)
-    assert told["schema_version"] == "ATIF-v1.7"
+    assert told["schema_version"] == "ATIF-v1.8"
     assert told["session_id"] == mine
     assert told["agent"]["model_name"] == "m"
     said = [(each["step_id"], each["source"], each["message"]) for each in told["steps"]]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
+import atif
 import openai
 import pytest
 from starlette.responses import JSONResponse
@@ -18,6 +19,7 @@ from yarl import URL
 from caesura import Agent, tool
 from caesura.runtime.server.keys.key import Key, tenant_of
 from caesura.runtime.testing import Item, call, say
+from caesura.runtime.trajectories.adapters.atif import from_atif
 from caesura.runtime.trajectories.files import from_json
 from caesura.runtime.trajectories.kept import KeptSessions, SessionBounds
 from caesura.scheduler.vllm_server import VllmServer
@@ -221,7 +223,21 @@ async def test_json_lines_are_read_back(served: Any, tmp_path: Path) -> None:
             path.write_bytes(await answer.read())
         assert read_jsonl(path) == await trajectories(served, "s")
     told = await asked(served, "/v1/sessions/s/trajectories?format=xml", 400)
-    assert told["error"]["message"] == "format must be one of json, jsonl, got 'xml'."
+    assert told["error"]["message"] == "format must be one of json, jsonl, atif, got 'xml'."
+
+
+async def test_a_document_in_atif_holds_the_sub_agents(served: Any) -> None:
+    session = await posted(served, "/v1/sessions", {})
+    path = f"/v1/sessions/{session['id']}/trajectories?format=atif"
+    told = await asked(served, path, 409)
+    assert told["error"]["message"].startswith("Nothing was sampled yet in the session")
+    child = await posted(served, "/v1/sessions", {"parent": session["id"]})
+    for each in (session, child):
+        await posted(served, f"/s/{each['id']}/v1/chat/completions", served.body())
+    told = await asked(served, path)
+    assert atif.Trajectory.model_validate(told).to_json_dict() == told
+    assert from_atif(told) == await trajectories(served, session["id"])
+    assert [each["session_id"] for each in told["subagent_trajectories"]] == [child["id"]]
 
 
 class Theirs:
