@@ -175,6 +175,17 @@ QUESTIONS: tuple[Question, ...] = (
         page="simulator.md",
     ),
     Question(
+        "rollouts-simulated",
+        "How many samples does a trainer get from a simulated H100?",
+        "python -m benchmarks.rollouts --simulated",
+        25,
+        "simulated",
+        "256 samples at once, 8 or 16 of each prompt, on Qwen3 32B over two H100: 2,000 tokens of"
+        " prompt in the median, then 250 a turn and 500 a result; three calls of four are followed"
+        " by another. Two of five calls are slow, 4 s in the median. Samples are sent one by one.",
+        seeds=(2101, 2102, 2103),
+    ),
+    Question(
         "break-even",
         "From which pause on does swapping or discarding waste less than preserving?",
         "python -m benchmarks.breakeven --machines qwen3-32b-h100-tp2 qwen3-next-80b-h100-tp2"
@@ -358,6 +369,19 @@ QUESTIONS: tuple[Question, ...] = (
         rooms=POLICY,
         beside=(SCHEDULER,),
         data=(AGENT_RUNS,),
+    ),
+    Question(
+        "rollouts",
+        "How many samples does a trainer get in a second?",
+        "python -m benchmarks.rollouts --runs {runs}",
+        25,
+        "timed",
+        f"{RANDOM_25M}; 48 samples at once, 8 or 16 of each prompt, in KV for two fifths of their"
+        " contexts. Two of five calls are slow, 0.6 s in the median and 10 s at most. TRL runs the"
+        " tools of a turn one sample after the other.",
+        seeds=(2101, 2102, 2103),
+        rooms=POLICY,
+        beside=(SCHEDULER,),
     ),
     Question(
         "simulator",
