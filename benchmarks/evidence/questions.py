@@ -399,10 +399,10 @@ QUESTIONS: tuple[Question, ...] = (
         "plain",
         "What does the scheduler cost requests without tools?",
         "python -m benchmarks.plain",
-        8,
+        10,
         "timed",
-        "The bundled model on two engines side by side, in turns. Ratios are Caesura's to stock"
-        " vLLM's; below 1 is better but for throughput.",
+        "The bundled model on three engines side by side, in turns. Ratios are to stock vLLM; below"
+        " 1 is better but for throughput. A second stock engine shows what the machine makes.",
         seeds=(0,),
         rooms=POLICY,
         beside=(SCHEDULER,),
