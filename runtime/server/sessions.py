@@ -24,7 +24,7 @@ from caesura.runtime.errors import UsageError
 from caesura.runtime.server.http.connection import JSON, JsonOnly
 from caesura.runtime.server.http.errors import ApiError, JsonAnswer, invalid, sentence
 from caesura.runtime.server.http.exchange import note_answer
-from caesura.runtime.server.http.lineage import named_by, session_in
+from caesura.runtime.server.http.lineage import GATEWAY, named_by, session_in
 from caesura.runtime.server.keys.access import Door
 from caesura.runtime.server.keys.sender import sender_of
 from caesura.runtime.server.load.state import State
@@ -40,8 +40,6 @@ _LINES = (JSON_LINES, "application/x-ndjson", "application/json-lines")
 """The values of `Accept` for one trajectory a line."""
 FORMATS = ("json", "jsonl", "atif")
 MAX_REWARDS = 64
-_GATEWAY = "caesura.gateway"
-"""Where a request's scope holds the name of the session whose base URL it has, and the session."""
 _SOUND = re.compile(r"[ -~\xa0-\xff]+")
 """A name that a header can hold."""
 
@@ -212,7 +210,7 @@ class Gateway:
         headers = Headers(scope=scope)
         tenant = self._door.sender(headers).tenant
         session = self._sessions.find(name, tenant) if _SOUND.fullmatch(name) else None
-        scope[_GATEWAY] = name, session
+        scope[GATEWAY] = name, session
         scope["path"], scope["raw_path"] = path, quote(path).encode()
         if session is None:
             return
@@ -237,8 +235,8 @@ class GatewayDoor:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; raise `ApiError` 404 or 410 for an unknown or a completed session."""
-        if _GATEWAY in scope:
-            name, session = scope[_GATEWAY]
+        if GATEWAY in scope:
+            name, session = scope[GATEWAY]
             if session is None:
                 raise _unknown(name)
             if session.completed_at is not None:

@@ -14,6 +14,7 @@ from caesura.intercept.calls.events import ResumeReport
 from caesura.runtime.errors import UsageError
 from caesura.runtime.trajectories.trajectory import (
     Branch,
+    Medium,
     Segment,
     Source,
     StopReason,
@@ -32,6 +33,7 @@ class _Part:
     messages: tuple[int, int] | None = None
     started_at: float | None = None
     seconds: float | None = None
+    media: tuple[Medium, ...] = ()
     stop_reason: StopReason | None = None
     cached_tokens: int | None = None
     resume: ResumeReport | None = None
@@ -41,6 +43,7 @@ class _Part:
             source=self.source,
             tokens=tuple(self.tokens),
             messages=self.messages,
+            media=self.media,
             stop_reason=self.stop_reason,
             started_at=self.started_at,
             seconds=self.seconds,
@@ -65,10 +68,9 @@ class _Growing:
     """Whether its last turn is under way, so that nothing can follow it yet."""
 
     @property
-    def own(self) -> Iterator[Sequence[int]]:
-        """The tokens behind those that it shares, piece by piece."""
-        parts = self.parts if self.frozen is None else self.frozen.segments
-        return (each.tokens for each in parts)
+    def own(self) -> Sequence[_Part | Segment]:
+        """What stands behind the tokens that it shares, piece by piece."""
+        return self.parts if self.frozen is None else self.frozen.segments
 
     def messages_before(self, length: int) -> int | None:
         """Return how many messages its first tokens write as a whole, as far as it is known."""
@@ -76,17 +78,30 @@ class _Growing:
             return self.parent.messages_before(length)
         found = 0 if self.parent is None else self.parent.messages_before(self.branch_point)
         at = self.branch_point
-        for each in self.parts if self.frozen is None else self.frozen.segments:
+        for each in self.own:
             at += len(each.tokens)
             if at > length:
                 break
             found = None if each.messages is None else each.messages[1]
         return found
 
+    def media_before(self, length: int) -> int:
+        """Return how many media its first tokens hold; these end where a segment with media does."""
+        found = 0
+        if self.parent is not None:
+            found = self.parent.media_before(min(self.branch_point, length))
+        at = self.branch_point
+        for each in self.own:
+            at += len(each.tokens)
+            if at > length:
+                break
+            found += len(each.media)
+        return found
+
     @property
     def length(self) -> int:
         """How many tokens it has from the first one."""
-        return self.branch_point + sum(map(len, self.own))
+        return self.branch_point + sum(len(each.tokens) for each in self.own)
 
     def branch(self, session: str) -> Branch:
         if self.frozen is not None:
@@ -127,6 +142,8 @@ class _Sent:
     messages: "Told | None" = None
     rendered: Source | None = None
     """What it is if the template wrote the whole context, and it follows no branch."""
+    media: tuple[Medium, ...] = ()
+    """All that the context holds."""
 
 
 class _Tree:
@@ -142,16 +159,17 @@ class _Tree:
         self.changed: Callable[[], None] | None = None
         """Called when a turn begins and when it ends."""
 
-    def nearest(self, context: list[int]) -> tuple[_Growing | None, int]:
+    def nearest(self, context: list[int], media: Sequence[Medium]) -> tuple[_Growing | None, int]:
         """Return the branch that shares most of the first tokens, and how many.
 
-        Of several it is the one that grew last, then the youngest.
+        Tokens whose media differ are no shared ones. Of several it is the one that grew last, then
+        the youngest.
         """
         shared: dict[str, int] = {}
         for each in self.branches:  # parents stand before their children
             known = 0 if each.parent is None else shared[each.parent.id]
             if each.parent is None or known >= each.branch_point:
-                known = _shared(each, context)
+                known = _shared(each, context, media)
             shared[each.id] = known
         found, most = None, 0
         for each in self._latest():
@@ -212,10 +230,18 @@ class TrajectoryRecorder:
         self._sent = self._open = self._paused_at = None
 
     def begin(
-        self, turn: LoggedTurn, source: Source, at: float | None, messages: Told | None = None
+        self,
+        turn: LoggedTurn,
+        source: Source,
+        at: float | None,
+        messages: Told | None = None,
+        media: Sequence[Medium] | None = None,
     ) -> None:
-        """Begin a turn, whose tokens `source` has made, for `messages` if they are known."""
-        if turn.has_media:
+        """Begin a turn, whose tokens `source` has made, for `messages` if they are known.
+
+        `media` are those of the whole context, for a turn that has media.
+        """
+        if turn.has_media and not (media and turn.appended):
             self.lose("the tokens of pictures, sounds and of another model are not known")
             return
         if source == "tool" and self._open is not None:
@@ -227,7 +253,8 @@ class TrajectoryRecorder:
             rendered = "prompt" if self._is_first else "template"
         self._context, self._is_first = [*context, *turn.appended], False
         known = len(context) or len(self._context)
-        self._sent, self._open = _Sent(source, at, known, messages, rendered), None
+        held = tuple(media or ())
+        self._sent, self._open = _Sent(source, at, known, messages, rendered, held), None
         self._change()
         if not self._context:
             self.lose("the engine keeps its tokens to itself")
@@ -318,7 +345,8 @@ class TrajectoryRecorder:
 
     def _placed(self, sent: _Sent) -> _Part:
         """Give the turn that was sent its place in the tree; return its sampled segment."""
-        branch, shared = self._tree.nearest(self._context[: sent.known])
+        branch, shared = self._tree.nearest(self._context[: sent.known], sent.media)
+        seen = branch.media_before(shared) if branch is not None and sent.media else 0
         whole = branch is not None and shared == branch.length and not branch.is_open
         if branch is None or not whole or branch.frozen is not None or not self._is_of(branch):
             branch = self._new(branch, shared)
@@ -327,6 +355,7 @@ class TrajectoryRecorder:
         if new := self._context[shared:]:
             branch.parts.append(self._appended(source, new, sent.at))
             branch.parts[-1].messages = told
+            branch.parts[-1].media = sent.media[seen:]
             self._tree.tokens += len(new)
         branch.parts.append(_Part("sampled", array("i"), said, sent.at))
         branch.is_open = True
@@ -369,15 +398,28 @@ def _spans(sent: _Sent, before: int | None, *, goes_on: bool) -> tuple[Span | No
     return (min(before, end), end), (end, end + 1)
 
 
-def _shared(branch: _Growing, context: list[int]) -> int:
-    """Return how many of the first tokens a branch has of a context, which has those it shares."""
+def _shared(branch: _Growing, context: list[int], media: Sequence[Medium]) -> int:
+    """Return how many of the first tokens a branch has of a context, which has those it shares.
+
+    A segment with media is shared as a whole, or not at all: its placeholders tell nothing.
+    """
     at = branch.branch_point
-    for tokens in branch.own:
+    seen = branch.media_before(at) if media else 0
+    for part in branch.own:
+        held, tokens = part.media, part.tokens
         same = _common(list(tokens), context[at : at + len(tokens)])
-        at += same
+        if held and (same < len(tokens) or not _equal(held, media[seen : seen + len(held)])):
+            break
+        at, seen = at + same, seen + len(held)
         if same < len(tokens):
             break
     return at
+
+
+def _equal(one: Sequence[Medium], other: Sequence[Medium]) -> bool:
+    return [(each.kind, each.digest) for each in one] == [
+        (each.kind, each.digest) for each in other
+    ]
 
 
 def _common(one: list[int], other: list[int]) -> int:

@@ -19,6 +19,19 @@ REWARD = "reward"
 """The name of a reward that is the whole one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Medium:
+    """A picture, a sound or a video by reference. Its bytes are not kept."""
+
+    kind: Literal["image", "audio", "video"]
+    digest: str
+    """The SHA-256 of its bytes, in hexadecimal digits."""
+    message: int
+    """The place of its message in the history."""
+    part: int
+    """Its place among the parts of the message's content."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
     """Tokens that stand behind each other and have one source."""
@@ -32,6 +45,8 @@ class Segment:
     The history has a message for each answer and each result, as chat completions do. Its first
     message here may begin before the segment. None: an earlier process had it.
     """
+    media: tuple[Medium, ...] = ()
+    """The pictures, sounds and videos whose placeholders are among the tokens, in order."""
     stop_reason: StopReason | None = None
     """How a sampled turn ended: at calls, by itself, or at a limit.
 

@@ -8,9 +8,13 @@ import pytest
 from caesura.intercept.calls.events import CallFinished, Event, TurnEnded
 from caesura.runtime.errors import UsageError
 from caesura.runtime.launch import start_engine
+from caesura.runtime.trajectories.media import media_of
+from caesura.runtime.trajectories.recorded import RecordedLog, RecordedSession
+from caesura.runtime.trajectories.recorder import TrajectoryRecorder
 from caesura.scheduler.messages import CallRule, Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.rendering.media import Media
+from caesura.scheduler.vllm.client.session import VllmSession
 
 from .killing import kill
 from .seeing import PLACEHOLDERS, shown, vision_model
@@ -139,3 +143,44 @@ async def test_a_session_with_a_picture_survives_its_engine(seer: VllmEngine) ->
 
     undisturbed = await talk(deaths=False)
     assert await talk(deaths=True) == undisturbed
+
+
+async def test_pictures_are_references_in_a_trajectory(seer: VllmEngine) -> None:
+    """The tokens are the engine's, behind pictures too, of which it logs none."""
+    recorder = TrajectoryRecorder("s")
+    log = RecordedLog(recorder, "key", seer.model)
+    inner = seer.open(SPEC, log)
+    assert isinstance(inner, VllmSession)
+    session = RecordedSession(inner, log)
+    asked = shown("What is on it?", 1)
+    first = await turn(session, [asked], CALLING)
+    (call,) = [each for each in first if isinstance(each, CallFinished)]
+    result = {"role": "tool", "tool_call_id": call.call_id, "content": "A boat."}
+    second = await turn(session, [result], GREEDY)
+    third = await turn(session, [shown("And on this?", 2)], GREEDY)
+    told = [each for each in (first[-1], second[-1], third[-1]) if isinstance(each, TurnEnded)]
+    whole = tuple(inner.tokens)
+    await session.close()
+    other = RecordedLog(recorder, "other", seer.model)
+    again = RecordedSession(seer.open(SPEC, other), other)
+    await turn(again, [shown("What is on it?", 3)], GREEDY)
+    await again.close()
+
+    trajectory = recorder.trajectory()
+    # With the second picture all is rendered again, and the template writes what was said anew.
+    before, after, last = trajectory.branches
+    assert [each.source for each in before.segments] == ["prompt", "sampled", "tool", "sampled"]
+    assert [len(each.tokens) for each in before.segments] == [
+        count for each in told[:2] for count in (each.prompt_tokens, each.completion_tokens)
+    ]
+    assert trajectory.rollout(after.id).ids == whole
+    assert len(after.segments[-1].tokens) == told[2].completion_tokens
+    parts = trajectory.segments(after.id)
+    held = [(each.digest, each.message) for part in parts for each in part.media]
+    digests = [each.digest for each in media_of([shown("", 1, 2, 3)]) or ()]
+    assert held == [(digests[0], 0), (digests[1], 4)]
+    pad = max(set(whole), key=whole.count)
+    assert whole.count(pad) == 2 * PLACEHOLDERS
+    # Another picture is another branch, from its first token.
+    assert (last.parent, last.segments[0].media[0].digest) == (None, digests[2])
+    assert before.segments[3].resume is not None  # the call paused the request

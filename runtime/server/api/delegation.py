@@ -27,13 +27,14 @@ from caesura.runtime.server.http.connection import ToldOfLeaving, parsed, parsed
 from caesura.runtime.server.http.errors import NO_THREADS, ApiError, invalid, speaks_anthropic
 from caesura.runtime.server.http.exchange import note_answer
 from caesura.runtime.server.http.foreign import OwnErrors
-from caesura.runtime.server.http.lineage import named_in, user_in
+from caesura.runtime.server.http.lineage import GATEWAY, named_in, user_in
 from caesura.runtime.server.keys.key import salted
 from caesura.runtime.server.keys.sender import Sender, sender_of, with_origin
 from caesura.runtime.server.load.gate import unavailable
 from caesura.runtime.server.load.state import State
 from caesura.runtime.tracing.who import RunIds
 from caesura.runtime.trajectories.kept import KeptSessions
+from caesura.runtime.trajectories.media import media_in
 from caesura.runtime.trajectories.recorded import TappedTurn, record_tapped
 from caesura.scheduler.vllm_server import TokenTap, VllmServer
 
@@ -162,13 +163,21 @@ class Delegation:
         if body is None:
             body = await request.body()
         given = await self.fields_of(request) if sends_json(request) else {}
+        if GATEWAY in request.scope and self._is_recorded(request) and _is_several(given):
+            raise invalid(
+                f"A session's base URL records one answer to one prompt at {request.url.path}, and"
+                " this request asks for several, by prompt, n, best_of or use_beam_search: send a"
+                " request for each."
+            )
         sender = sender_of(request).of_user(None, told=named_in(given))
         with self._gate.enter(sender), self._followed(sender, followed) as tap:
             turn = followed.turn if followed is not None else self.turn(request, given)
             if followed is None and tap is not None:
                 send = turn.ending(send, tap)
             async with self._told(turn, tap, sender):
-                body = await self._with_media(request, body)
+                body, sent = await self._with_media(request, body)
+                if self._is_recorded(request):
+                    turn.media = await media_in((sent or given).get("messages") or ())
                 if request.url.path.endswith(_GENERATE):
                     body = await parsed(partial(with_origin, origin=sender.origin), body)
                 await self._app(request.scope, Again(body, request.receive), send)
@@ -177,9 +186,13 @@ class Delegation:
         """Return the turn of a request with the fields `given`; its run begins when it is sent."""
         messages = asked_messages(given)
         record = None
-        if self._state.sessions is not None and request.url.path.endswith(_GENERATE):
+        if self._state.sessions is not None and self._is_recorded(request):
             record = partial(self._recorded, self._state.sessions, request, given)
         return VllmTurn(partial(self._begun, request, given), messages, record)
+
+    def _is_recorded(self, request: Request) -> bool:
+        """Return whether the tokens of a request's answer are kept."""
+        return self._state.sessions is not None and request.url.path.endswith(_GENERATE)
 
     def _is_mixed(self, given: Mapping[str, Any]) -> bool:
         """Return whether a request has several answers whose tokens must be known apart."""
@@ -198,7 +211,8 @@ class Delegation:
         asked, engine = given.get("model"), self._engine
         model = asked if isinstance(asked, str) and asked in engine.adapters else engine.model
         session = sessions.of_run(sender.origin, _answer_of(request_id))
-        record_tapped(session.recorder, model, turn)
+        several = turn._replace(is_several=_is_several(given))
+        record_tapped(session.recorder, model, several)
 
     def _begun(
         self, request: Request, given: Mapping[str, Any], request_id: str
@@ -270,14 +284,18 @@ class Delegation:
                 tap = stack.enter_context(self._vllm.tapped())
             yield tap
 
-    async def _with_media(self, request: Request, body: bytes) -> bytes:
+    async def _with_media(
+        self, request: Request, body: bytes
+    ) -> tuple[bytes, dict[str, Any] | None]:
         """Return the body with data URLs instead of addresses, if the model takes media.
+
+        Its fields come with it, where they were read.
 
         So vLLM's server fetches nothing, and no address within the network can be asked. Media of
         tools' results that the model does not take become words, where vLLM would refuse them.
         """
         if not any(field in body for field in _ADDRESSED):
-            return body
+            return body, None
         own = body is await request.body()
         data = await (self.fields_of(request) if own else parsed(self._parsed, body))
         made = data
@@ -285,7 +303,7 @@ class Delegation:
             made = {**data, "messages": with_words(messages, self._rules)}
         if self._rules.limits:
             made = await self._media.inlined_json(made, self._rules)
-        return body if made == data else json.dumps(made).encode()
+        return (body if made == data else json.dumps(made).encode()), made
 
     async def fields_of(self, request: Request) -> dict[str, Any]:
         """Return the object in a body; raise `ApiError` if it is none, or beyond a bound."""
@@ -353,6 +371,14 @@ def _answer_of(request_id: str) -> str:
     A completion may have several prompts, each with a request of its own.
     """
     return request_id.rpartition("-")[0] if request_id.startswith("cmpl-") else request_id
+
+
+def _is_several(given: Mapping[str, Any]) -> bool:
+    """Return whether vLLM's server would mix the tokens of several answers to a request."""
+    prompt = given.get("prompt")
+    prompts = isinstance(prompt, list) and len(prompt) > 1 and not isinstance(prompt[0], int)
+    several = any(given.get(name) not in (None, 1) for name in ("n", "best_of"))
+    return prompts or several or bool(given.get("use_beam_search"))
 
 
 def may_be_ours(body: bytes, agents: Iterable[str] = ()) -> bool:

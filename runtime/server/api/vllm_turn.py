@@ -24,6 +24,7 @@ from caesura.intercept.calls.events import (
 from caesura.runtime.events import RunEnded, RunEvent, Usage
 from caesura.runtime.run.context import RunTrace
 from caesura.runtime.trajectories.recorded import TappedTurn
+from caesura.runtime.trajectories.trajectory import Medium
 from caesura.scheduler.messages import Message, Sampling
 from caesura.scheduler.vllm_server import TokenTap
 
@@ -47,6 +48,8 @@ class VllmTurn:
         """How the history became tokens, if it holds an earlier answer."""
         self.answer: Mapping[str, Any] | None = None
         """The message of the answer, if it has one."""
+        self.media: Sequence[Medium] | None = ()
+        """Those of the messages; None: the bytes of one are not known."""
         self._begin = begin
         self._messages = messages
         self._record = record
@@ -72,7 +75,8 @@ class VllmTurn:
         record, self._record = self._record, None
         if record is not None and self._sent is not None:
             has_calls = bool((self.answer or {}).get("tool_calls"))
-            record(self._sent[0], TappedTurn(tap, self._messages, self._sent[1], has_calls))
+            about = (self._messages, self._sent[1], has_calls, self.media)
+            record(self._sent[0], TappedTurn(tap, *about))
         if self._session is None or self._telling is None or self._telling.done():
             return
         self._session.finish(self._events(tap, error), error)

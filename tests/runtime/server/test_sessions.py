@@ -5,6 +5,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ from caesura import Agent, tool
 from caesura.runtime.server.keys.key import Key, tenant_of
 from caesura.runtime.testing import Item, call, say
 from caesura.runtime.trajectories.adapters.atif import from_atif
-from caesura.runtime.trajectories.files import from_json
+from caesura.runtime.trajectories.files import from_json, to_json
 from caesura.runtime.trajectories.kept import KeptSessions, SessionBounds
+from caesura.runtime.trajectories.trajectory import Medium
+from caesura.scheduler.messages import MediaRules
 from caesura.scheduler.vllm_server import VllmServer
 from caesura.trajectories import Trajectory, read_jsonl
 from tests.kit.rendered import RenderedEngine
@@ -298,6 +301,94 @@ async def test_turns_of_vllms_own_server_are_recorded(serve_script: Any) -> None
     body = {"model": MODEL, "prompt": ["Hi.", "Ho."]}
     await posted(served, "/v1/completions", body, headers=headers)
     told = await asked(served, "/v1/sessions/s/trajectories", 409)
+    assert "the tokens of several answers to one request are not known apart" in str(told)
+
+
+PICTURE = "data:image/png;base64,cGl4ZWxz"
+SHOWN: dict[str, Any] = {
+    "role": "user",
+    "content": [{"type": "image_url", "image_url": {"url": PICTURE}}],
+}
+PIXELS = sha256(b"pixels").hexdigest()
+
+
+async def theirs_alone(serve_script: Any, *turns: tuple[list[int], list[int], Any]) -> Any:
+    """A server whose answers vLLM's own server makes, from these turns."""
+    splicing = Splicing()
+    vllm = VllmServer(
+        Theirs(splicing, *turns), None, None, parses_alone=True, tapped=splicing.tapped
+    )
+    engine = RenderedEngine(model, media=MediaRules({"image": 2}))
+    return await serve_script(engine, sessions=KeptSessions(BOUNDS, one_owner=True), vllm=vllm)
+
+
+async def test_pictures_are_references_in_turns_of_vllms_own_server(serve_script: Any) -> None:
+    hi = whole({"role": "assistant", "content": "Hi."})
+    served = await theirs_alone(
+        serve_script,
+        ([9, 9, 1], [2], hi),
+        ([9, 9, 1, 2, 3, 9], [4], hi),
+        ([9, 9, 1], [5], hi),
+        ([9, 9, 1], [6], hi),
+    )
+    headers = {"Caesura-Session": "s"}
+    messages: list[Any] = [SHOWN]
+    await chat(served, headers, messages)
+    messages.append(
+        {"role": "user", "content": [{"type": "text", "text": "And?"}, *SHOWN["content"]]}
+    )
+    await chat(served, headers, messages)
+    other = PICTURE.replace("cGl4ZWxz", "b3RoZXI=")
+    await chat(
+        served,
+        headers,
+        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": other}}]}],
+    )
+    source = {"type": "base64", "media_type": "image/png", "data": "cGl4ZWxz"}
+    block = {"type": "image", "source": source}
+    body = served.body(max_tokens=9, messages=[{"role": "user", "content": [block]}])
+    await posted(served, "/v1/messages", body, headers=headers)
+    (trajectory,) = await trajectories(served, "s")
+    first, second, third = trajectory.branches
+    assert sources(trajectory) == ["prompt sampled user sampled", "prompt sampled", "sampled"]
+    held = [
+        [(each.digest, each.message, each.part) for each in part.media] for part in first.segments
+    ]
+    assert held == [[(PIXELS, 0, 0)], [], [(PIXELS, 2, 1)], []]
+    # Placeholders of another picture are no shared tokens, though they are equal.
+    assert (second.parent, third.parent, third.branch_point) == (None, first.id, 3)
+    assert second.segments[0].media[0].digest == sha256(b"other").hexdigest()
+    assert "pixels" not in to_json(trajectory) and "cGl4ZWxz" not in to_json(trajectory)
+
+
+async def test_pictures_are_references_in_the_servers_own_runs(serve_script: Any) -> None:
+    engine = RenderedEngine(model, media=MediaRules({"image": 2}))
+    served = await serve_script(engine, sessions=KeptSessions(BOUNDS, one_owner=True))
+    await chat(served, {"Caesura-Session": "s"}, [SHOWN])
+    (trajectory,) = await trajectories(served, "s")
+    prompt, _ = trajectory.branches[0].segments
+    assert prompt.media == (Medium("image", PIXELS, 0, 0),)
+
+
+async def test_several_answers_that_vllm_would_mix_are_refused_at_a_base_url(
+    serve_script: Any,
+) -> None:
+    hi = whole({"role": "assistant", "content": "Hi."})
+    served = await theirs_alone(serve_script, *[([1], [2], hi)] * 3)
+    session = await posted(served, "/v1/sessions", {})
+    prompts = {"model": MODEL, "prompt": ["Hi.", "Ho."]}
+    for path, body in (
+        ("chat/completions", served.body(n=2)),
+        ("completions", {"model": MODEL, "prompt": "Hi.", "best_of": 2}),
+        ("completions", prompts),
+    ):
+        told = await posted(served, f"/s/{session['id']}/v1/{path}", body, 400)
+        assert "records one answer to one prompt at /v1/" in told["error"]["message"]
+    await posted(served, f"/s/{session['id']}/v1/chat/completions", served.body(n=1))
+    assert len(await trajectories(served, session["id"])) == 1
+    # Elsewhere they are answered, and the trajectory says why it has none.
+    await posted(served, "/v1/chat/completions", served.body(n=2), headers={"Caesura-Session": "t"})
+    told = await asked(served, "/v1/sessions/t/trajectories", 409)
     assert "the tokens of several answers to one request are not known apart" in str(told)
 
 
