@@ -53,7 +53,8 @@ def simulate(
 def replay(
     how: StudyOptions,
     record: Annotated[
-        Path | None, typer.Argument(help="A file of `caesura serve --records`.", dir_okay=False)
+        Path | None,
+        typer.Argument(help="A file of records, or of trajectories.", dir_okay=False),
     ] = None,
     recording: Annotated[
         str | None,
@@ -92,6 +93,8 @@ def replay(
     stretch of what `caesura serve` has recorded. The recorded policy is then
     replayed too, as the baseline: a replay says nothing beside what was real.
     A file of records does not tell its policy; name it first with --policy.
+    Of trajectories, in JSON lines or ATIF, each branch is cut where a person
+    wrote to it. What sessions share is not known, as in records.
     """
     from caesura.runtime.cli import trace_shown as browsing
     from caesura.runtime.cli.plan import studies
@@ -104,5 +107,5 @@ def replay(
             file = browsing.store_file(store, config)
             records = studies.recorded(record, file, recording or "last", span, out)
         else:
-            records = studies.Records(record) if record is not None else None
+            records = None if record is None else studies.records_in(record, out)
         studies.replay(records, speed, how, out)

@@ -33,6 +33,7 @@ from caesura.runtime.recording.entries import Recording
 from caesura.runtime.recording.files import write_html
 from caesura.runtime.whatif.choice import doubts_about, recorded_of
 from caesura.runtime.whatif.stretch import collect
+from caesura.runtime.whatif.trajectories import read_trajectories, write_records
 from caesura.scheduler.policy.names import ABOUT_ROUTERS
 from caesura.scheduler.policy.slo import Slo
 from caesura.scheduler.settings import Settings
@@ -479,6 +480,18 @@ def recorded(record: Path | None, store: Path, said: str, span: Span, out: Path)
         raise UsageError(f"{out} cannot be written: {error.strerror or error}") from error
     stretch = collect(store, int(found.id), *times, out / RECORDS)
     return Records(stretch.path, policy, stretch.left_out, tuple(doubts_about(found.about)))
+
+
+def records_in(record: Path, out: Path) -> Records:
+    """Return the records in a file; those of trajectories are written into the folder `out`.
+
+    Raises `UsageError` for trajectories that cannot be replayed.
+    """
+    trajectories = read_trajectories(record)
+    if trajectories is None:
+        return Records(record)
+    left_out = write_records(trajectories, out / RECORDS)
+    return Records(out / RECORDS, left_out=left_out)
 
 
 def replay(records: Records | None, speed: float, how: StudyOptions, out: Path) -> None:

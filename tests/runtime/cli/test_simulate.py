@@ -32,6 +32,7 @@ from caesura.simulator.policy import POLICIES
 from caesura.simulator.study.plan import StudyError
 from caesura.simulator.study.work import Work
 from caesura.simulator.workload.sources import SOURCES
+from caesura.trajectories import Branch, Segment, Trajectory, write_jsonl
 from tests.kit.waiting import wait_until
 from tests.simulator import studies
 
@@ -320,6 +321,22 @@ def test_a_record_is_replayed_at_its_own_rate_or_faster(made_up: Path, tmp_path:
         assert f"load      {load} sessions/s" in shown
         assert counted in shown
         assert "data      records.jsonl" in shown
+
+
+def test_trajectories_are_replayed(made_up: Path, tmp_path: Path) -> None:
+    prompt = Segment(source="prompt", tokens=(1,) * 9)
+    made = []
+    for number, at in enumerate((None, 100.0, 110.0, 120.0)):
+        turn = Segment(source="sampled", tokens=(2,) * 3, started_at=at, seconds=1.0)
+        branch = Branch(id=f"{number}/0", session=str(number), model="m", segments=(prompt, turn))
+        made.append(Trajectory(session=str(number), branches=(branch,)))
+    write_jsonl(tmp_path / "rollouts.jsonl", made)
+    code, shown, told = invoke(
+        "replay", str(tmp_path / "rollouts.jsonl"), "-j", "1", "-o", str(made_up)
+    )
+    assert code == 0, told
+    assert "load      0.1 sessions/s" in shown
+    assert "left out: 1 session whose times are not known" in told
 
 
 def test_a_recording_is_replayed_under_its_own_policy_too(made_up: Path, tmp_path: Path) -> None:
