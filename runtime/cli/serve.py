@@ -171,13 +171,14 @@ async def serve_model(options: ServeOptions) -> None:
         if config.agents:
             _say(agents_line(config.agents))
         # Recording starts here, so that it holds nothing of a calibration.
-        about = described(engine.model, options.door.server_name, options.paused.about)
+        sessions = kept_sessions(options.stores.trajectories, config, keys)
+        told = (options.paused.about, sessions is not None)
+        about = described(engine.model, options.door.server_name, *told)
         async with recorded(engine, options.traces, config, *about) as recorder:
             _say(traces_line(recorder))
             _warn_of_keys(keys, server.host)
             readiness.enter(Phase.READY)
             lifetime = options.lifetime
-            sessions = kept_sessions(options.stores.trajectories, config, keys)
             parts = ServerParts(
                 agents=ConfiguredAgents(config, toolset, engine, recorder).served(),
                 vllm=vllm,
@@ -292,9 +293,13 @@ def _warn_of_keys(keys: list[Key] | None, host: str) -> None:
 
 
 def described(
-    model: str, server: str | None, about: Mapping[str, Any]
+    model: str, server: str | None, about: Mapping[str, Any], keeps: bool = False
 ) -> tuple[str, str, Mapping[str, Any]]:
-    """Return a recording's title, source and facts; those of a server with a name tell it."""
+    """Return a recording's title, source and facts; those of a server with a name tell it.
+
+    The page offers the tokens of sessions if the server `keeps` them.
+    """
+    about = {**about, "trajectories": True} if keeps else about
     title = f"caesura serve, {model}"
     if server is None:
         return title, "serve", about

@@ -19,6 +19,7 @@ from caesura.runtime.server.app import ServerParts
 from caesura.runtime.server.listen import listening
 from caesura.runtime.server.load.options import ServerOptions
 from caesura.runtime.testing import ScriptedEngine
+from caesura.runtime.trajectories.kept import KeptSessions
 from caesura.runtime.whatif.replays import Replays
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People
@@ -130,6 +131,7 @@ async def serve(
     artifacts: ArtifactStore | None = None,
     people: People | None = None,
     replays: Callable[[Store], Replays] | None = None,
+    sessions: KeptSessions | None = None,
 ) -> Endpoint:
     """Serve a script, or an engine; `held` are recordings of former runs, which the store has.
 
@@ -139,7 +141,8 @@ async def serve(
     store = Store(folder / "traces.sqlite")
     for recording, entries in held:
         keep(store, recording, entries)
-    recorder = Recorder(store, "the live run", "serve", {"model": engine.model}, content=content)
+    about = {"model": engine.model} | ({} if sessions is None else {"trajectories": True})
+    recorder = Recorder(store, "the live run", "serve", about, content=content)
     stack.callback(recorder.close)
     stack.callback(record(engine, recorder))
     app = create_app(
@@ -150,6 +153,7 @@ async def serve(
             recorder=recorder,
             artifacts=artifacts,
             people=people,
+            sessions=sessions,
             replays=None if replays is None else replays(store),
         ),
     )

@@ -140,6 +140,11 @@ def test_recordings_of_several_servers_tell_which_made_them(file: Path) -> None:
     assert "caesura serve, m on a" in lines[1]
 
 
+def test_a_recording_says_whether_its_server_keeps_trajectories() -> None:
+    told = [described("m", None, {}, keeps)[2] for keeps in (False, True)]
+    assert told == [{}, {"trajectories": True}]
+
+
 def test_the_engines_death_is_listed_and_the_session_goes_on_through_it(tmp_path: Path) -> None:
     died = {"kind": "restart", "at": 102.0, "why": "it was killed"}
     new = {"request": "session-new-9", "session": "session-new-9"}

@@ -9,6 +9,7 @@ import type { Recording } from "../../model/records";
 import type { Trace } from "../../model/trace";
 import { saidOf } from "../../model/who";
 import { WaitsOfRuns } from "../../people/view";
+import { Tokens } from "../../tokens/view";
 import { visible } from "./content";
 import { type Item, find, itemsOf } from "./items";
 import { SessionList, loopSaid } from "./list";
@@ -16,6 +17,7 @@ import { Refused } from "./refused";
 import { RequestView } from "./requests";
 import { RunView } from "./run";
 import "./session.css";
+import { textIn } from "./transcript";
 
 export function SessionView() {
   const loaded = current.value;
@@ -70,6 +72,7 @@ function Detail({ item, trace, recording, version: made, now }: Shown) {
       </header>
       {item.loops.map((loop) => <p key={loop.tool} class="note" data-testid="loop-note">{loopSaid(loop)}</p>)}
       <WaitsOfRuns runs={item.runs} />
+      <Tokens session={textIn(item.runs.at(-1)?.span.attributes, "gen_ai.response.id") ?? ""} />
       {item.seconds.length > 0 && (
         <div class="session-states">
           <StateBar seconds={item.seconds} />
