@@ -5,7 +5,7 @@
 inside the engine: no caller can render or tokenise a history again, so a resume is token-exact.
 """
 
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -69,6 +69,56 @@ class EngineSession(Protocol):
         history and the results. The engine may keep the KV cache for that session.
         """
         ...
+
+
+class SessionAround:
+    """What stands around an engine's session; it passes on what it does not change."""
+
+    def __init__(self, session: EngineSession) -> None:
+        """Create it around a session, whose further properties are there if the engine has them."""
+        self._session = session
+
+    @property
+    def request_id(self) -> str | None:
+        """The id of the latest request, if the engine has ids."""
+        return getattr(self._session, "request_id", None)
+
+    @property
+    def context_tokens(self) -> int | None:
+        """How many tokens the context behind the latest turn has, if the engine tells it."""
+        return getattr(self._session, "context_tokens", None)
+
+    @property
+    def tokens(self) -> Sequence[int] | None:
+        """The tokens of that context, if the engine tells them."""
+        return getattr(self._session, "tokens", None)
+
+    @property
+    def sent_at(self) -> float | None:
+        """When the latest turn was sent, if the engine tells it."""
+        return getattr(self._session, "sent_at", None)
+
+    @property
+    def trace_headers(self) -> Callable[[], Mapping[str, str]] | None:
+        """Returns the trace context for the next request, if the engine makes spans."""
+        return getattr(self._session, "trace_headers", None)
+
+    @trace_headers.setter
+    def trace_headers(self, headers: Callable[[], Mapping[str, str]] | None) -> None:
+        if hasattr(self._session, "trace_headers"):
+            self._session.trace_headers = headers
+
+    async def remember(self, answer: Sequence[Message]) -> None:
+        """Let a later session continue from the tokens; see `EngineSession.remember`."""
+        await self._session.remember(answer)
+
+    async def expect_pause(self, seconds: float) -> None:
+        """Pass the forecast on; see `EngineSession.expect_pause`."""
+        await self._session.expect_pause(seconds)
+
+    async def close(self, *, follow_up: bool = False) -> None:
+        """Close the session; see `EngineSession.close`."""
+        await self._session.close(follow_up=follow_up)
 
 
 class Engine(Protocol):

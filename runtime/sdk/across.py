@@ -4,12 +4,12 @@ import asyncio
 import logging
 import os
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from caesura.intercept.calls.events import Event, TurnEnded
-from caesura.runtime.engine import Backend, Engine, EngineSession
+from caesura.runtime.engine import Backend, Engine, EngineSession, SessionAround
 from caesura.runtime.errors import EngineFailed, UsageError
 from caesura.scheduler.errors import refuse_forked
 from caesura.scheduler.messages import InputGrammar, MediaRules, Message, Sampling, SessionSpec
@@ -166,43 +166,18 @@ class EngineAcross:
         return f"{self._engine!r}"
 
 
-class SessionAcross:
+class SessionAcross(SessionAround):
     """An `EngineSession` for all event loops and threads.
 
     It is closed when it is collected, and with the event loop that reads a turn or runs its calls.
     """
 
     def __init__(self, engine: EngineAcross, session: EngineSession, watch: "_Watch") -> None:
+        super().__init__(session)
         self._engine = engine
-        self._session = session
         self._watch = watch
         self._collected = weakref.finalize(self, watch.close, session)
         self._collected.atexit = False  # the engine is closed then
-
-    @property
-    def request_id(self) -> str | None:
-        """The id of the latest request, if the engine has ids."""
-        return getattr(self._session, "request_id", None)
-
-    @property
-    def context_tokens(self) -> int | None:
-        """The tokens of the context behind the latest turn, if the engine tells it."""
-        return getattr(self._session, "context_tokens", None)
-
-    @property
-    def sent_at(self) -> float | None:
-        """When the latest turn was sent, if the engine tells it."""
-        return getattr(self._session, "sent_at", None)
-
-    @property
-    def trace_headers(self) -> Callable[[], Mapping[str, str]] | None:
-        """Returns the trace context for the next request, if the engine makes spans."""
-        return getattr(self._session, "trace_headers", None)
-
-    @trace_headers.setter
-    def trace_headers(self, headers: Callable[[], Mapping[str, str]] | None) -> None:
-        if hasattr(self._session, "trace_headers"):
-            self._session.trace_headers = headers
 
     def turn(
         self, messages: Sequence[Message], sampling: Sampling | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from caesura.intercept.calls.events import CallFinished, Event, ModelChanged, TextDelta, TurnEnded
-from caesura.runtime.engine import EngineSession
+from caesura.runtime.engine import EngineSession, SessionAround
 from caesura.runtime.errors import UsageError
 from caesura.runtime.events import HookActed
 from caesura.scheduler.messages import CallRule, Message, Sampling
@@ -314,31 +314,16 @@ class HookRun:
             call.mark("hook", hook=acted.hook, action=acted.action)
 
 
-class HookedSession:
+class HookedSession(SessionAround):
     """An engine's session whose turns go through hooks.
 
     `reopen` closes it, and returns another one with the messages of the whole conversation.
     """
 
     def __init__(self, session: EngineSession, hooks: HookRun, reopen: Reopen) -> None:
-        self._session = session
+        super().__init__(session)
         self._hooks = hooks
         self._reopen = reopen
-
-    @property
-    def request_id(self) -> str | None:
-        """The id of the latest request, if the engine has ids."""
-        return getattr(self._session, "request_id", None)
-
-    @property
-    def context_tokens(self) -> int | None:
-        """The tokens of the context behind the latest turn, if the engine tells it."""
-        return getattr(self._session, "context_tokens", None)
-
-    @property
-    def sent_at(self) -> float | None:
-        """When the latest turn was sent, if the engine tells it."""
-        return getattr(self._session, "sent_at", None)
 
     async def turn(
         self, messages: Sequence[Message], sampling: Sampling | None = None
@@ -385,18 +370,6 @@ class HookedSession:
                     case _:
                         pass
                 yield event
-
-    async def remember(self, answer: Sequence[Message]) -> None:
-        """Pass it on."""
-        await self._session.remember(answer)
-
-    async def expect_pause(self, seconds: float) -> None:
-        """Pass it on."""
-        await self._session.expect_pause(seconds)
-
-    async def close(self, *, follow_up: bool = False) -> None:
-        """Pass it on."""
-        await self._session.close(follow_up=follow_up)
 
 
 def _wrong(hook: Hooks[Any], name: str, said: object, wanted: str) -> UsageError:

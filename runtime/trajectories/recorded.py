@@ -2,14 +2,14 @@
 
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from itertools import takewhile
 from typing import Literal, NamedTuple
 
 from caesura.intercept.calls.events import Event, TurnEnded
-from caesura.runtime.engine import EngineSession
+from caesura.runtime.engine import EngineSession, SessionAround
 from caesura.runtime.trajectories.media import media_in
 from caesura.runtime.trajectories.recorder import Told, TrajectoryRecorder
 from caesura.runtime.trajectories.trajectory import Medium, Source
@@ -127,37 +127,12 @@ class RecordedLog:
         self._recorder.leave()
 
 
-class RecordedSession:
+class RecordedSession(SessionAround):
     """A `caesura.runtime.engine.EngineSession` that tells its log what each turn is sent for."""
 
     def __init__(self, session: EngineSession, log: RecordedLog) -> None:
-        self._session = session
+        super().__init__(session)
         self._log = log
-
-    @property
-    def request_id(self) -> str | None:
-        """The id of the latest request, if the engine has ids."""
-        return getattr(self._session, "request_id", None)
-
-    @property
-    def context_tokens(self) -> int | None:
-        """The tokens of the context behind the latest turn, if the engine tells it."""
-        return getattr(self._session, "context_tokens", None)
-
-    @property
-    def sent_at(self) -> float | None:
-        """When the latest turn was sent, if the engine tells it."""
-        return getattr(self._session, "sent_at", None)
-
-    @property
-    def trace_headers(self) -> Callable[[], Mapping[str, str]] | None:
-        """Returns the trace context for the next request, if the engine makes spans."""
-        return getattr(self._session, "trace_headers", None)
-
-    @trace_headers.setter
-    def trace_headers(self, headers: Callable[[], Mapping[str, str]] | None) -> None:
-        if hasattr(self._session, "trace_headers"):
-            self._session.trace_headers = headers
 
     async def turn(
         self, messages: Sequence[Message], sampling: Sampling | None = None
@@ -167,16 +142,8 @@ class RecordedSession:
         async with aclosing(self._session.turn(messages, sampling)) as events:
             async for event in events:
                 if isinstance(event, TurnEnded):
-                    self._log.ended(event, getattr(self._session, "tokens", None))
+                    self._log.ended(event, self.tokens)
                 yield event
-
-    async def remember(self, answer: Sequence[Message]) -> None:
-        """Remember the answer; see `EngineSession.remember`."""
-        await self._session.remember(answer)
-
-    async def expect_pause(self, seconds: float) -> None:
-        """Forward the forecast; see `EngineSession.expect_pause`."""
-        await self._session.expect_pause(seconds)
 
     async def close(self, *, follow_up: bool = False) -> None:
         """Close the session; see `EngineSession.close`."""
