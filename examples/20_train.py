@@ -166,7 +166,7 @@ def trainer_of(rollouts: Rollouts, tasks: Sequence[Task], options: argparse.Name
     import transformers
     import trl
 
-    torch.set_num_threads(os.cpu_count() or 1)  # the engine does nothing meanwhile
+    torch.set_num_threads(1)  # more of them gain little on a model this small, and spin
     transformers.logging.disable_progress_bar()
     config = trl.GRPOConfig(
         output_dir=str(rollouts.folder / "trainer"),

@@ -86,7 +86,7 @@ class _Growing:
         return found
 
     def media_before(self, length: int) -> int:
-        """Return how many media its first tokens hold; they end where a segment of it does."""
+        """Return how many media its first tokens hold; they end where a segment with media does."""
         found = 0
         if self.parent is not None:
             found = self.parent.media_before(min(self.branch_point, length))
