@@ -3,8 +3,9 @@
 import asyncio
 import inspect
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Generic
 
 from caesura.runtime.errors import UsageError
@@ -43,17 +44,19 @@ async def collect(
     *,
     samples: int = 1,
     reward: Reward | None = None,
-    deps: Callable[[], Any] | None = None,
+    deps: Callable[[], Any] | Sequence[Any] | None = None,
     concurrency: int = 64,
 ) -> list[Episode[T]]:
     """Let an agent answer each prompt `samples` times, each time in a session of its own.
 
     Return the episodes in the order of the prompts; those of one prompt stand together. `agent`
     records `trajectories`. Where it has a seed, each episode of equal prompts has another one.
-    `deps` makes the dependencies of an episode. `concurrency` bounds the sessions at the same time.
+    `deps` makes the dependencies of an episode, or has one item for each. `concurrency` bounds the
+    sessions at the same time.
 
     An error of one run, of `reward` or of `deps` is told in its episode, and the others go on.
-    Raises `UsageError` for an agent without trajectories, for no prompts, and for counts below 1.
+    Raises `UsageError` for an agent without trajectories, for no prompts, for counts below 1, and
+    for another number of `deps` than of episodes.
     """
     for name, value in (("samples", samples), ("concurrency", concurrency)):
         if type(value) is not int or value < 1:
@@ -68,6 +71,7 @@ async def collect(
             "collect needs an agent that records: write Agent(..., trajectories=True), got"
             f" trajectories={agent.trajectories!r}"
         )
+    made_by = _makers(deps, len(wanted))
     earlier: Counter[str] = Counter()
     jobs: list[tuple[Prompt, int]] = []
     for prompt in wanted:
@@ -79,12 +83,27 @@ async def collect(
 
     async def work() -> None:
         for place, (prompt, number) in left:
-            made[place] = await _rewarded(await _episode(agent, prompt, number, deps), reward)
+            episode = await _episode(agent, prompt, number, made_by[place])
+            made[place] = await _rewarded(episode, reward)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(min(concurrency, len(jobs))):
             group.create_task(work())
     return [each for each in made if each is not None]
+
+
+def _makers(
+    deps: Callable[[], Any] | Sequence[Any] | None, count: int
+) -> Sequence[Callable[[], Any] | None]:
+    """Return what makes the dependencies of each episode. Raises `UsageError`."""
+    if deps is None or callable(deps):
+        return [deps] * count
+    if len(deps) != count:
+        raise UsageError(
+            f"deps must be a function, or have one item for each of the {count} episodes, got"
+            f" {len(deps)}"
+        )
+    return [partial(deps.__getitem__, place) for place in range(count)]
 
 
 async def _episode(

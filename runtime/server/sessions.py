@@ -8,11 +8,12 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -30,6 +31,7 @@ from caesura.runtime.server.keys.sender import sender_of
 from caesura.runtime.server.load.state import State
 from caesura.runtime.server.responses.schema import MAX_METADATA_PAIRS, Metadata, parsed_as
 from caesura.runtime.trajectories.adapters.atif import to_atif
+from caesura.runtime.trajectories.adapters.turns import in_time, to_rllm
 from caesura.runtime.trajectories.files import to_json
 from caesura.runtime.trajectories.kept import KeptSession, KeptSessions
 from caesura.runtime.trajectories.trajectory import REWARD, Trajectory
@@ -52,8 +54,17 @@ class NewSession(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    session_id: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS)] | None = None
+    """Its name, such as of rLLM's client; None: the server gives one."""
     metadata: Metadata | None = None
     parent: str | None = None
+
+    @field_validator("session_id")
+    @classmethod
+    def _sound(cls, name: str | None) -> str | None:
+        if name is not None and not _SOUND.fullmatch(name):
+            raise ValueError(f"must be a text that a header can hold, got {name[:40]!r}")
+        return name
 
 
 class Completed(BaseModel):
@@ -80,6 +91,7 @@ def session_routes(state: State) -> list[BaseRoute]:
     return [
         Route("/v1/sessions", handlers.create, **post),
         Route(f"{one}/trajectories", handlers.trajectories, methods=["GET"]),
+        Route(f"{one}/traces", handlers.traces, methods=["GET"]),
         Route(f"{one}/complete", handlers.complete, **post),
         Route(one, handlers.get, methods=["GET"]),
         Route(one, handlers.delete, methods=["DELETE"]),
@@ -98,7 +110,7 @@ class _Handlers:
         if asked.parent is not None and parent is None:
             raise _unknown(asked.parent, "parent")
         above = "" if parent is None else parent.id
-        made = sessions.create(tenant, above, asked.metadata or {})
+        made = sessions.create(tenant, above, asked.metadata or {}, asked.session_id)
         note_answer(request.scope, made.id)
         return JsonAnswer(self._public(request, made))
 
@@ -109,10 +121,20 @@ class _Handlers:
     async def trajectories(self, request: Request) -> Response:
         """The trajectory of a session, then those of its sub-agents: JSON, JSON lines, or ATIF."""
         form = _format_of(request)
+        return await self._told(request, partial(_written, form=form), form)
+
+    async def traces(self, request: Request) -> Response:
+        """The turns of a session and of its sub-agents, as rLLM's gateway client reads them."""
+        return await self._told(request, _traced)
+
+    async def _told(
+        self, request: Request, write: Callable[[Sequence[Trajectory]], str], form: str = "json"
+    ) -> Response:
+        """Write what is recorded of a session and of those below; raise `ApiError`."""
         session = self._found(request)
         try:
             made = [each.trajectory() for each in (session, *self._sessions.below(session))]
-            body = await asyncio.to_thread(_written, made, form)
+            body = await asyncio.to_thread(write, made)
         except UsageError as error:
             raise ApiError(409, sentence(error), code="trajectory_incomplete") from None
         return Response(body, media_type=JSON_LINES if form == "jsonl" else JSON)
@@ -175,6 +197,7 @@ class _Handlers:
         ended = session.completed_at
         return {
             "id": session.id,
+            "session_id": session.id,  # as rLLM's client reads it
             "object": "session",
             "created_at": int(session.created_at),
             "completed_at": None if ended is None else int(ended),
@@ -280,3 +303,9 @@ def _written(trajectories: Sequence[Trajectory], form: str) -> str:
     if form == "jsonl":
         return "".join(f"{each}\n" for each in told)
     return f'{{"object":"list","data":[{",".join(told)}]}}'
+
+
+def _traced(trajectories: Sequence[Trajectory]) -> str:
+    """Return the turns of trajectories as JSON, in the order of their times."""
+    told = [turn for each in trajectories if each.rollouts() for turn in to_rllm(each)]
+    return json.dumps(in_time(told, lambda turn: float(turn["timestamp"])))

@@ -196,10 +196,13 @@ class KeptSessions:
 
     # -- growing ---------------------------------------------------------------------------------
 
-    def create(self, tenant: str, parent: str, metadata: Mapping[str, str]) -> KeptSession:
-        """Begin a session under a new name."""
-        origin = Origin(tenant, f"{SESSION}_{uuid.uuid4().hex}", parent)
-        made = self._add(origin)
+    def create(
+        self, tenant: str, parent: str, metadata: Mapping[str, str], name: str | None = None
+    ) -> KeptSession:
+        """Begin a session under a new name, or under a given one; one that is there goes on."""
+        origin = Origin(tenant, name or f"{SESSION}_{uuid.uuid4().hex}", parent)
+        found = self._kept.get((self._owner(tenant), origin.session))
+        made = self._add(origin) if found is None else found
         made.metadata.update(metadata)
         return made
 

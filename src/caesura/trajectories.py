@@ -8,8 +8,11 @@ async with Agent(trajectories=True) as agent, agent.session() as session:
 from caesura.runtime.sdk.episodes import Episode, collect
 from caesura.runtime.trajectories.adapters.atif import read_atif, to_atif, write_atif
 from caesura.runtime.trajectories.adapters.sequences import to_skyrl, to_slime, to_trl, to_verl
+from caesura.runtime.trajectories.adapters.trl import trl_reward, trl_rollouts, trl_tools
 from caesura.runtime.trajectories.adapters.turns import to_rllm, to_verifiers
+from caesura.runtime.trajectories.adapters.verifiers import fill_trace, tokens_from
 from caesura.runtime.trajectories.files import read_jsonl, write_jsonl, write_parquet
+from caesura.runtime.trajectories.served import fetch
 from caesura.runtime.trajectories.trajectory import Branch, Rollout, Segment, Source, Trajectory
 
 __all__ = [
@@ -20,6 +23,8 @@ __all__ = [
     "Source",
     "Trajectory",
     "collect",
+    "fetch",
+    "fill_trace",
     "read_atif",
     "read_jsonl",
     "to_atif",
@@ -29,6 +34,10 @@ __all__ = [
     "to_trl",
     "to_verifiers",
     "to_verl",
+    "tokens_from",
+    "trl_reward",
+    "trl_rollouts",
+    "trl_tools",
     "write_atif",
     "write_jsonl",
     "write_parquet",

@@ -1,15 +1,16 @@
 """A scripted engine whose tokens a chat template writes, as a real engine's."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from caesura import ScriptedEngine
+from caesura.intercept.calls.events import Event, TurnEnded
 from caesura.runtime.testing.scripted_engine import ScriptedSession
 from caesura.scheduler.answers import Missed
 from caesura.scheduler.histories import length_up_to_answer
-from caesura.scheduler.messages import Message, SessionSpec
+from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.session_log import LoggedTurn, SessionLog, TurnOutcome
 from tests.kit.server import MODEL
 
@@ -51,6 +52,18 @@ class _Session(ScriptedSession):
         self.log = _Log(engine, self, log)
         super().__init__(engine, spec, engine.reader, len(engine.sessions) + 1, self.log)
 
+    async def turn(
+        self, messages: Sequence[Message], sampling: Sampling | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Play the next item; its usage is that of the tokens in the log."""
+        before = len(self.log.context)
+        async for event in super().turn(messages, sampling):
+            if isinstance(event, TurnEnded):
+                context, sampled = self.log.computed
+                prompt = len(context) - before
+                event = replace(event, prompt_tokens=prompt, completion_tokens=len(sampled))
+            yield event
+
     async def remember(self, answer: Sequence[Message]) -> None:
         engine = self._engine
         if self._stop_text is None:
@@ -76,6 +89,11 @@ class _Log:
     @property
     def turns(self) -> Sequence[LoggedTurn]:
         return self._log.turns
+
+    @property
+    def computed(self) -> Turn:
+        """The last turn."""
+        return self._computed()[self._place]
 
     def begin(self, turn: LoggedTurn) -> None:
         messages = self._session.turns[-1]

@@ -23,8 +23,11 @@ from caesura.scheduler.programs import (
 FINAL = (SESSION_FINAL, "X-Dynamo-Session-Final")
 """Ours, and that of NVIDIA Dynamo's clients."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-_BEHIND = re.compile(r"/s/(.+?)/v1/(?:v1/)?")
-"""The base URL of a session. Anthropic's clients write another `/v1` behind theirs."""
+_BEHIND = re.compile(r"/(?:s|v1/sessions)/(.+?)/v1/(?:v1/)?")
+"""The base URL of a session: ours, and that of rLLM's gateway, whose clients write it themselves.
+
+Anthropic's clients write another `/v1` behind theirs.
+"""
 GATEWAY = "caesura.gateway"
 """Where a request's scope holds the name of the session whose base URL it has, and the session."""
 _IN_USER = "_session_"

@@ -73,6 +73,7 @@ _TABLE: dict[Role, str] = {
         POST /v1/sessions
         GET DELETE /v1/sessions/{id:path}
         GET /v1/sessions/{id:path}/trajectories
+        GET /v1/sessions/{id:path}/traces
         POST /v1/sessions/{id:path}/complete
         GET /v1/pending
         GET /v1/pending/events

@@ -6,13 +6,15 @@ empty. What is trained on are the tokens.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.trajectories.adapters.sequences import FINISH, logprobs_of
 from caesura.runtime.trajectories.trajectory import Branch, Segment, Source, Trajectory
 
+S = TypeVar("S")
 Decode = Callable[[list[int]], str]
 """Returns the text of tokens."""
 MESSAGES: Mapping[Source, Mapping[str, str]] = {
@@ -26,40 +28,65 @@ MESSAGES: Mapping[Source, Mapping[str, str]] = {
 def to_rllm(trajectory: Trajectory, *, decode: Decode | None = None) -> list[dict[str, Any]]:
     """Return the fields of rLLM's `TraceRecord`, one dict for each turn that the session sampled.
 
-    `prompt_token_ids` is the turn's whole context, so that a turn begins with the tokens of the
-    one before. Each sampled token stands in one `completion_token_ids`. `logprobs` is None if not
-    known. `timestamp` and `latency_ms` are 0 where they are not known.
+    They stand in the order of their times, where all are known. `prompt_token_ids` is the turn's
+    whole context, so that a turn begins with the tokens of the one before. Each sampled token
+    stands in one `completion_token_ids`. `logprobs` is None if not known. `timestamp` and
+    `latency_ms` are 0 where they are not known.
 
     Raises `UsageError` for a trajectory without a sampled token.
     """
     trajectory.rollout()  # raises where nothing was sampled
-    made: list[dict[str, Any]] = []
+    made = [_trace(turn, decode) for turn in sampled_turns(trajectory)]
+    return in_time(made, lambda each: float(each["timestamp"]))
+
+
+@dataclass(frozen=True, slots=True)
+class SampledTurn:
+    """A turn that a session sampled, with its whole context."""
+
+    branch: Branch
+    place: int
+    """That of its segment in the branch."""
+    context: list[int]
+    part: Segment
+
+    @property
+    def logprobs(self) -> tuple[float, ...] | None:
+        """Those of its tokens, where they are known."""
+        return logprobs_of(self.part)
+
+
+def sampled_turns(trajectory: Trajectory) -> Iterator[SampledTurn]:
+    """Yield the turns that the session itself has sampled, branch by branch."""
     for each in trajectory.rollouts():
         branch = trajectory.branch(each.branch)
         context = list(each.ids[: branch.branch_point])
         for place, part in enumerate(branch.segments):
             if part.source == "sampled":
-                made.append(_trace(branch, place, context, part, decode))
+                yield SampledTurn(branch, place, list(context), part)
             context += part.tokens
-    return made
 
 
-def _trace(
-    branch: Branch, place: int, context: list[int], part: Segment, decode: Decode | None
-) -> dict[str, Any]:
-    sampled, logprobs = list(part.tokens), logprobs_of(part)
+def in_time(made: list[S], time: Callable[[S], float]) -> list[S]:
+    """Return things in the order of their times, or as they stand if a time is not known, 0."""
+    return sorted(made, key=time) if all(map(time, made)) else made
+
+
+def _trace(turn: SampledTurn, decode: Decode | None) -> dict[str, Any]:
+    branch, part, logprobs = turn.branch, turn.part, turn.logprobs
+    sampled = list(part.tokens)
     said = {} if decode is None else {"role": "assistant", "content": decode(sampled)}
     return {
-        "trace_id": f"{branch.id}/{place}",
+        "trace_id": f"{branch.id}/{turn.place}",
         "session_id": branch.session,
         "model": branch.model or "",
-        "prompt_token_ids": list(context),
+        "prompt_token_ids": turn.context,
         "response_message": said,
         "completion_token_ids": sampled,
         "logprobs": None if logprobs is None else list(logprobs),
         "finish_reason": None if part.stop_reason is None else FINISH[part.stop_reason],
         "latency_ms": 1000 * (part.seconds or 0.0),
-        "token_counts": {"prompt": len(context), "completion": len(sampled)},
+        "token_counts": {"prompt": len(turn.context), "completion": len(sampled)},
         "timestamp": part.started_at or 0.0,
     }
 
