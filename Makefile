@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev wheel demo test test-slow test-all vllm-tests clients clients-table phoenix agents campaign node ui records reference docs docs-serve lint format serve walk evidence gpu-check model lock clean
+.PHONY: help setup dev wheel demo test test-slow test-all vllm-tests clients clients-table trainers phoenix agents campaign node ui records reference docs docs-serve lint format serve walk evidence gpu-check model lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,6 +91,16 @@ clients: dev $(CLIENTS)/.ready $(NODE_CLIENTS)/.ready ## Check the server with c
 clients-table: dev $(CLIENTS)/.ready $(NODE_CLIENTS)/.ready ## Check ours and vLLM's server with client libraries, write docs/reference/clients.md
 	@$(BIN)/python -m tests.clients --write
 
+# Trainers bring Ray, and pin other releases of transformers and openai than vLLM's.
+TRAINERS := .cache/trainers
+$(TRAINERS)/.ready: requirements/trainers.txt requirements/install.sh
+	@requirements/install.sh $(TRAINERS) requirements/trainers.txt
+	@touch $@
+
+trainers: setup $(TRAINERS)/.ready ## Give trajectories to the trainers' own packages (2 minutes; at first 5, and 2 GB on the disk)
+	@CAESURA_REQUIRE_TRAINERS=1 CAESURA_SERVER_PYTHON=$(CURDIR)/$(BIN)/python $(TRAINERS)/bin/python -m pytest \
+		$(addprefix tests/runtime/trajectories/test_,frameworks.py trainers.py)
+
 PHOENIX := .cache/phoenix
 $(PHOENIX)/.ready: requirements/phoenix.txt
 	@$(PYTHON) -m venv $(PHOENIX)
@@ -168,8 +178,8 @@ model: dev ## Train the bundled model again, and measure it
 
 # The second lock is held by the first, so that the tests run on what the demo installs. The third
 # is what ALFWorld needs beyond the second, since not every machine can build it. The last are of
-# the client libraries alone (the Node libraries have theirs in tests/clients/node), of Phoenix, and
-# of the site.
+# the client libraries alone (the Node libraries have theirs in tests/clients/node), of the trainers,
+# of Phoenix, and of the site.
 COMPILE = uv pip compile pyproject.toml --python-version 3.11 --excludes requirements/cpu-excludes.txt \
 	--extra-index-url $(TORCH_INDEX) --index-strategy unsafe-best-match --no-emit-index-url \
 	--no-annotate --custom-compile-command 'make lock'
@@ -181,6 +191,10 @@ lock: ## Resolve the CPU locks again (needs uv)
 		grep -vxFf requirements/cpu.txt; } >requirements/alfworld.txt
 	uv pip compile requirements/clients.in --python-version 3.11 --no-emit-index-url --no-annotate \
 		--custom-compile-command 'make lock' --upgrade -o requirements/clients.txt
+	grep '^torch==' requirements/cpu.txt | uv pip compile pyproject.toml requirements/trainers.in --constraint - \
+		--python-version 3.11 --excludes requirements/cpu-excludes.txt --extra-index-url $(TORCH_INDEX) \
+		--index-strategy unsafe-best-match --no-emit-index-url --no-annotate \
+		--custom-compile-command 'make lock' --upgrade -o requirements/trainers.txt
 	uv pip compile requirements/phoenix.in --python-version 3.11 --no-emit-index-url --no-annotate \
 		--custom-compile-command 'make lock' --upgrade -o requirements/phoenix.txt
 	uv pip compile requirements/docs.in --python-version 3.11 --no-emit-index-url --no-annotate \

@@ -6,6 +6,7 @@ Behind `/s/{id}/v1` all routes of the API are those of one session, whatever its
 import asyncio
 import hashlib
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -125,7 +126,8 @@ class _Handlers:
 
     async def traces(self, request: Request) -> Response:
         """The turns of a session and of its sub-agents, as rLLM's gateway client reads them."""
-        return await self._told(request, _traced)
+        since, limit = (_number(request, name) for name in ("since", "limit"))
+        return await self._told(request, partial(_traced, since=since, limit=limit))
 
     async def _told(
         self, request: Request, write: Callable[[Sequence[Trajectory]], str], form: str = "json"
@@ -305,7 +307,23 @@ def _written(trajectories: Sequence[Trajectory], form: str) -> str:
     return f'{{"object":"list","data":[{",".join(told)}]}}'
 
 
-def _traced(trajectories: Sequence[Trajectory]) -> str:
-    """Return the turns of trajectories as JSON, in the order of their times."""
+def _traced(trajectories: Sequence[Trajectory], since: float | None, limit: float | None) -> str:
+    """Return turns as JSON, in the order of their times: from a Unix time, and at most so many."""
     told = [turn for each in trajectories if each.rollouts() for turn in to_rllm(each)]
-    return json.dumps(in_time(told, lambda turn: float(turn["timestamp"])))
+    told = in_time(told, lambda turn: float(turn["timestamp"]))
+    found = [turn for turn in told if since is None or turn["timestamp"] >= since]
+    return json.dumps(found if limit is None else found[: int(limit)])
+
+
+def _number(request: Request, name: str) -> float | None:
+    """Return a number from 0 of a request's query, or None; raise `ApiError` for anything else."""
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < math.inf:
+        raise invalid(f"{name} must be a number from 0, got {text[:40]!r}.", name)
+    return number

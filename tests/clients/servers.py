@@ -64,14 +64,18 @@ def serving(name: str, folder: Path) -> AbstractContextManager[str]:
 
 @contextmanager
 def started(
-    name: str, arguments: Sequence[str], folder: Path, environment: Mapping[str, str]
+    name: str,
+    arguments: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    python: str = sys.executable,
 ) -> Iterator[str]:
     """Start a server by these arguments of Python, `{port}` filled in, and yield its address.
 
     Raises `RuntimeError` if the server does not start, or ends before the block does.
     """
     port = _free_port()
-    command = [sys.executable, *(part.replace("{port}", str(port)) for part in arguments)]
+    command = [python, *(part.replace("{port}", str(port)) for part in arguments)]
     log = folder / f"{name.replace(' ', '-')}.log"
     with log.open("w") as output:
         process = subprocess.Popen(

@@ -1,5 +1,6 @@
 """The trainers' own types take what the adapters give. Each test runs where its package is."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,24 @@ from caesura.trajectories import (
     to_verifiers,
     to_verl,
 )
+from tests.kit.trainers import needs
 
 pytestmark = pytest.mark.filterwarnings("ignore")
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_reference_names_the_packages_that_are_locked() -> None:
+    lock = (ROOT / "requirements" / "trainers.txt").read_text()
+    locked = dict(re.findall(r"^([\w-]+)==(\S+)$", lock, re.MULTILINE))
+    page = (ROOT / "docs" / "reference" / "trajectories.md").read_text()
+    told = dict(re.findall(r"`make trainers`, `([\w-]+)` (\S+) \|$", page, re.MULTILINE))
+    wanted = re.findall(
+        r"^(trl|verl|verifiers|rllm[\w-]*)$",
+        (ROOT / "requirements" / "trainers.in").read_text(),
+        re.MULTILINE,
+    )
+    assert told == {name: locked[name] for name in wanted} and len(told) == 4
 
 
 @pytest.fixture
@@ -42,8 +59,8 @@ def trajectory() -> Trajectory:
 
 
 def test_trl_trains_on_what_was_sampled(trajectory: Trajectory, tmp_path: Path) -> None:
-    trl = pytest.importorskip("trl")
-    datasets = pytest.importorskip("datasets")
+    trl = needs("trl")
+    datasets = needs("datasets")
 
     first = Trajectory(session="s", branches=trajectory.branches[:1])
     given: list[dict[str, Any]] = []
@@ -86,7 +103,7 @@ def test_trl_trains_on_what_was_sampled(trajectory: Trajectory, tmp_path: Path) 
 
 
 def test_verl_pads_the_rows(trajectory: Trajectory) -> None:
-    loops = pytest.importorskip("verl.experimental.agent_loop.agent_loop")
+    loops = needs("verl.experimental.agent_loop.agent_loop")
     for row in to_verl(trajectory, 0.5, every_branch=True):
         made = loops.AgentLoopOutput(**row).as_dict()
         assert made["prompts"].tolist() + made["responses"].tolist() == [
@@ -99,8 +116,8 @@ def test_verl_pads_the_rows(trajectory: Trajectory) -> None:
 
 
 def test_skyrl_finds_the_output_valid(trajectory: Trajectory) -> None:
-    base = pytest.importorskip("skyrl.train.generators.base")
-    checks = pytest.importorskip("skyrl.train.utils.trainer_utils")
+    base = needs("skyrl.train.generators.base")
+    checks = needs("skyrl.train.utils.trainer_utils")
     ids = [base.TrajectoryID("a", 0), base.TrajectoryID("a", 1)]
     plain = to_skyrl([trajectory] * 2, [1.0, 0.0], trajectory_ids=ids)
     checks.validate_generator_output(2, plain)
@@ -110,7 +127,7 @@ def test_skyrl_finds_the_output_valid(trajectory: Trajectory) -> None:
 
 
 def test_slime_reads_the_samples(trajectory: Trajectory) -> None:
-    types = pytest.importorskip("slime.utils.types")
+    types = needs("slime.utils.types")
     given = types.Sample(index=3, rollout_id=3, prompt="Hi!")
     for row in to_slime(trajectory, 1.0, every_branch=True):
         sample = types.Sample.from_dict({**given.to_dict(), **row})
@@ -121,8 +138,8 @@ def test_slime_reads_the_samples(trajectory: Trajectory) -> None:
 
 
 def test_verifiers_finds_the_branches(trajectory: Trajectory) -> None:
-    graph = pytest.importorskip("verifiers.v1.graph")
-    traces = pytest.importorskip("verifiers.v1.trace")
+    graph = needs("verifiers.v1.graph")
+    traces = needs("verifiers.v1.trace")
     nodes = [graph.MessageNode(**each) for each in to_verifiers(trajectory, decode=str)]
     made = traces.Trace.model_construct(nodes=nodes, calls=[], mm_token_type_id_map={})
     found = made.branches
@@ -135,7 +152,7 @@ def test_verifiers_finds_the_branches(trajectory: Trajectory) -> None:
 
 
 def test_rllm_takes_the_traces(trajectory: Trajectory) -> None:
-    models = pytest.importorskip("rllm_model_gateway.models")
+    models = needs("rllm_model_gateway.models")
     records = [models.TraceRecord(**each) for each in to_rllm(trajectory, decode=str)]
     assert [each.completion_token_ids for each in records] == [[13, 14], [16, 2], [18, 2]]
     assert [each.prompt_token_ids[-1] for each in records] == [12, 15, 17]

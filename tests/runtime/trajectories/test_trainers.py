@@ -3,19 +3,24 @@
 import asyncio
 import importlib
 import json
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 
 from caesura import Agent, ScriptedEngine, UsageError
 from caesura.runtime.launch import BUNDLED_MODEL
 from caesura.runtime.testing import Item, call, say
 from caesura.runtime.trajectories.kept import KeptSessions, SessionBounds
 from caesura.trajectories import fetch, fill_trace, tokens_from, trl_reward, trl_rollouts, trl_tools
+from tests.clients.servers import started
 from tests.kit.rendered import RenderedEngine
+from tests.kit.trainers import needs
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -44,7 +49,7 @@ def computed(served: Any) -> dict[str, list[tuple[tuple[int, ...], tuple[int, ..
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> Any:
-    pytest.importorskip("verifiers.v1")
+    needs("verifiers.v1")
     from verifiers.v1.utils.loaders import load_environment, resolve_env_config
 
     doubles = importlib.import_module("tests.kit.verifiers_doubles")
@@ -121,7 +126,7 @@ async def test_a_trace_whose_tokens_are_others_is_refused(served: Any, environme
 
 
 async def test_the_gateway_client_of_rllm_reads_the_traces(served: Any) -> None:
-    gateway = pytest.importorskip("rllm_model_gateway")
+    gateway = needs("rllm_model_gateway")
     openai = importlib.import_module("openai")
     async with gateway.AsyncGatewayClient(f"{served.url}/v1") as client:
         name = await client.create_session("task-17:0", metadata={"task": "17"})
@@ -139,11 +144,114 @@ async def test_the_gateway_client_of_rllm_reads_the_traces(served: Any) -> None:
         assert [each.finish_reason for each in traces] == ["stop", "stop"]
         info = await client.get_session_info(name)
         assert info["session_id"] == name and info["metadata"] == {"task": "17"}
+        (last,) = await client.get_session_traces(name, since=traces[1].timestamp)
+        assert last == traces[1]
+        assert await client.get_session_traces(name, limit=1) == traces[:1]
         other = await client.create_session()
         assert await client.get_session_traces(other) == []
         assert await client.delete_session(name) == 1
         with pytest.raises(Exception, match="404"):
             await client.get_session_traces(name)
+
+
+# -- the real engine -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of the bundled model, which the Python in CAESURA_SERVER_PYTHON runs."""
+    if (python := os.environ.get("CAESURA_SERVER_PYTHON")) is None:
+        pytest.skip("CAESURA_SERVER_PYTHON names no Python that has vLLM")
+    arguments = (
+        *("-m", "caesura", "serve", "--served-model-name", "tiny", "--no-calibrate", "--no-trace"),
+        *("--trajectories", "--port", "{port}"),
+    )
+    folder = tmp_path_factory.mktemp("serving")
+    with started("trainers", arguments, folder, {}, python) as url:
+        yield url
+
+
+async def test_both_gateways_of_rllm_tell_the_same_of_the_real_engine(serving: str) -> None:
+    """Its own, in front of the server, asks for each answer's token ids."""
+    gateway = needs("rllm_model_gateway")
+    server, models = (needs(f"rllm_model_gateway.{name}") for name in ("server", "models"))
+    openai = importlib.import_module("openai")
+    workers = [models.WorkerConfig(url=serving)]
+    config = models.GatewayConfig(store_worker="memory", sync_traces=True, workers=workers)
+    told = []
+    async with listening(server.create_app(config)) as own:
+        for url in (own, f"{serving}/v1"):
+            async with gateway.AsyncGatewayClient(url) as client:
+                name = await client.create_session()
+                base = client.get_session_url(name)
+                async with openai.AsyncOpenAI(base_url=base, api_key="any") as agent:
+                    await calculate(agent)
+                told.append(await client.get_session_traces(name))
+    first, second = (
+        [(each.prompt_token_ids, each.completion_token_ids, each.finish_reason) for each in traces]
+        for traces in told
+    )
+    assert first == second
+    assert [reason for *_, reason in first] == ["tool_calls", "stop"] and all(first[0][:2])
+
+
+class Listener(uvicorn.Server):
+    """A server that says when it listens."""
+
+    def __init__(self, app: Any) -> None:
+        super().__init__(uvicorn.Config(app, port=0, log_level="warning"))
+        self.listens = asyncio.Event()
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        self.listens.set()
+
+
+@asynccontextmanager
+async def listening(app: Any) -> AsyncIterator[str]:
+    """Serve an application of another program on a free port; yield its address."""
+    listener = Listener(app)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(listener.serve())
+        await listener.listens.wait()
+        yield f"http://127.0.0.1:{listener.servers[0].sockets[0].getsockname()[1]}"
+        listener.should_exit = True
+
+
+async def calculate(client: Any) -> None:
+    """Let the bundled model call a tool that this client runs."""
+    parameters = {"type": "object", "properties": {"expression": {"type": "string"}}}
+    function = {"name": "calculator", "description": "Calculate.", "parameters": parameters}
+    tools = [{"type": "function", "function": function}]
+    messages: list[Any] = [{"role": "user", "content": "What is 12 * 7?"}]
+    for _ in range(2):
+        told = await client.chat.completions.create(
+            model="tiny", messages=messages, tools=tools, temperature=0
+        )
+        messages.append(told.choices[0].message.model_dump(exclude_none=True))
+        for each in told.choices[0].message.tool_calls or ():
+            messages.append({"role": "tool", "tool_call_id": each.id, "content": "84"})
+
+
+async def test_an_environment_of_verifiers_runs_on_the_real_engine(
+    serving: str, environment: Any
+) -> None:
+    from verifiers.v1.clients import EvalClientConfig, ModelContext
+
+    base = f"{serving}/v1"
+    client = EvalClientConfig(base_url=base, api_key_var="CAESURA_KEY")
+    async with environment.serving():
+        (slot,) = environment.slots(next(iter(environment.taskset)))
+        context = ModelContext(model="tiny", client=client)
+        (trace,) = (await environment.run_slot(slot, context, on_complete=tokens_from(base))).traces
+    (trajectory,) = await fetch(base, trace.id)
+    wanted = [trajectory.rollout(each.branch, own=False) for each in trajectory.rollouts()]
+    assert sorted(each.token_ids for each in trace.branches) == sorted(
+        list(each.ids) for each in wanted
+    )
+    assert [sum(node.mask) for node in trace.nodes if node.sampled] == [
+        each.usage.completion_tokens for each in trace.calls
+    ]
 
 
 # -- TRL ---------------------------------------------------------------------------------------
@@ -213,8 +321,8 @@ def test_tools_need_a_class_with_methods() -> None:
 
 
 def test_trl_trains_on_what_an_agent_did_in_an_environment(tmp_path: Path) -> None:
-    trl = pytest.importorskip("trl")
-    datasets = pytest.importorskip("datasets")
+    trl = needs("trl")
+    datasets = needs("datasets")
     config = trl.GRPOConfig(
         output_dir=str(tmp_path),
         per_device_train_batch_size=4,
