@@ -2,7 +2,8 @@
 
 `python engine_process.py NAME KIND FOLDER`
 
-While there is a file `hold` in the folder, no request is answered.
+While there is a file `hold` in the folder, as many requests as it says are answered; if it is
+empty, none.
 """
 
 import asyncio
@@ -27,6 +28,14 @@ def start_children() -> list["subprocess.Popen[bytes]"]:
     return [subprocess.Popen(command, start_new_session=away) for away in (False, True)]
 
 
+def held(folder: str, number: int) -> bool:
+    """Whether the request of this number, from 1 on, is not to be answered now."""
+    try:
+        return number > int((Path(folder) / "hold").read_text() or 0)
+    except FileNotFoundError:
+        return False
+
+
 async def main(name: str, kind: str, folder: str) -> None:
     if kind == "fail":
         print("the weights of the model are missing", file=sys.stderr)
@@ -40,10 +49,12 @@ async def main(name: str, kind: str, folder: str) -> None:
         running += 1
         try:
             text = (await request.json())["messages"][-1]["content"]
-            with (Path(folder) / "asked.txt").open("a") as asked:
+            with (Path(folder) / "asked.txt").open("a+") as asked:
                 asked.write(f"{text}\n")
+                asked.seek(0)
+                number = len(asked.readlines())
             await asyncio.sleep(float(os.environ.get("ANSWER_SECONDS", "0.02")))
-            while (Path(folder) / "hold").exists():  # noqa: ASYNC110
+            while held(folder, number):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
             choice = {"message": {"content": f"<{text}>"}, "finish_reason": "stop"}
             return web.json_response({"choices": [choice], "usage": {}})

@@ -31,7 +31,7 @@ from caesura.scheduler.records import (
     parse,
 )
 from tests.kit.processes import living
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE_SECONDS, wait_until
 from tests.planning.run.engines import FakeHost
 from tests.runtime.cli.made_up import APPLICATION, MadeUpCosts
 from tests.runtime.cli.run_apart import FILE as APART
@@ -193,10 +193,12 @@ def test_mistakes_are_told_without_a_stack_trace(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_run_is_continued_by_the_same_command(path: Path, number: signal.Signals) -> None:
-    first = apart(path, ANSWER_SECONDS="0.3")
+    (path.parent / "hold").write_text("5")
+    first = apart(path)
     wait_for_rows(path, 1)
     first.send_signal(number)
-    _, told = first.communicate(timeout=60)
+    _, told = first.communicate(timeout=PATIENCE_SECONDS)
+    (path.parent / "hold").unlink()
     kept = rows(path)
     assert 0 < len(kept) < 2 * PROMPTS
     if number == signal.SIGINT:
@@ -205,7 +207,7 @@ def test_a_stopped_run_is_continued_by_the_same_command(path: Path, number: sign
     wait_until(lambda: not living(engine_pids(path)))  # no engine outlives the run
     asked = (path.parent / "asked.txt").read_text().splitlines()
     again = apart(path, ANSWER_SECONDS="0.01")
-    assert again.wait(60) == 0
+    assert again.wait(PATIENCE_SECONDS) == 0
     assert_all_once(path)
     assert rows(path)[: len(kept)] == kept
     later = (path.parent / "asked.txt").read_text().splitlines()[len(asked) :]
@@ -219,7 +221,7 @@ def test_a_full_disk_stops_the_run_with_its_engines_and_a_hint(path: Path) -> No
         env={**os.environ, "PYTHONPATH": str(ROOT), "ANSWER_SECONDS": "0.01"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
     assert limited.returncode == 1
     assert "out.jsonl can't be written: File too large" in limited.stderr
@@ -228,5 +230,5 @@ def test_a_full_disk_stops_the_run_with_its_engines_and_a_hint(path: Path) -> No
     assert living(engine_pids(path)) == []
     kept = rows(path)
     assert 0 < len(kept) < 2 * PROMPTS
-    assert apart(path, ANSWER_SECONDS="0.01").wait(60) == 0
+    assert apart(path, ANSWER_SECONDS="0.01").wait(PATIENCE_SECONDS) == 0
     assert_all_once(path)
