@@ -6,7 +6,7 @@ keeps the entries in order. It may lose some at the end, which the engine then d
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from caesura.intercept.calls.events import FollowUpReport, ResumeReport, TurnKind
 
@@ -48,6 +48,25 @@ class LoggedTurn:
     """None if the log ends within the turn."""
 
 
+class WeightsSpan(NamedTuple):
+    """Tokens behind each other that one version of the weights has sampled."""
+
+    version: str | None
+    """The engine's label of the weights, `default` until a trainer names another; None: not known.
+    """
+    tokens: int
+    """How many tokens they are."""
+
+
+class SampledFacts(NamedTuple):
+    """What an engine knows of tokens that it sampled, beside their ids."""
+
+    logprobs: Sequence[float] | None = None
+    """The log probability of each token; None: they are not known."""
+    weights: Sequence[WeightsSpan] = ()
+    """The versions of the weights, in the order of the tokens; empty: they are not known."""
+
+
 class SessionLog(Protocol):
     """The log of one session. Its methods return at once, and never raise."""
 
@@ -65,12 +84,17 @@ class SessionLog(Protocol):
         """The turns that a new session replays before it goes on; empty for a new log."""
         ...
 
+    @property
+    def takes_facts(self) -> bool:
+        """Whether it wants what is known of sampled tokens, which costs the engine something."""
+        ...
+
     def begin(self, turn: LoggedTurn) -> None:
         """Add a turn, which nothing was sampled for yet."""
         ...
 
-    def sampled(self, tokens: Sequence[int]) -> None:
-        """Add tokens to the last turn."""
+    def sampled(self, tokens: Sequence[int], facts: SampledFacts | None = None) -> None:
+        """Add tokens to the last turn, with what is known of them."""
         ...
 
     def end(self, outcome: TurnOutcome) -> None:
@@ -81,6 +105,8 @@ class SessionLog(Protocol):
 class MemoryLog:
     """A log in memory, for tests and for a session that moves within one process."""
 
+    takes_facts = False
+
     def __init__(self, key: str, turns: Sequence[LoggedTurn] = ()) -> None:
         """Create the log of the session `key`, with the `turns` to replay."""
         self.key = key
@@ -90,7 +116,7 @@ class MemoryLog:
         """Add a turn, which nothing was sampled for yet."""
         self.turns.append(turn)
 
-    def sampled(self, tokens: Sequence[int]) -> None:
+    def sampled(self, tokens: Sequence[int], facts: SampledFacts | None = None) -> None:
         """Add tokens to the last turn."""
         self.turns[-1].sampled.extend(tokens)
 

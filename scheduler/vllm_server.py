@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from caesura.scheduler.answers import FollowUp
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.scheduler.session_log import SampledFacts
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
 
 class TapListener(Protocol):
     """Is told of a request while vLLM's server answers it."""
+
+    @property
+    def takes_facts(self) -> bool:
+        """Whether it wants what is known of sampled tokens, which costs the engine something."""
+        ...
 
     def sent(self, request_id: str) -> None:
         """Take the id of a request that goes to the engine, of each of several."""
@@ -39,6 +45,8 @@ class TokenTap(Protocol):
     """Of all answers."""
     cached_tokens: int
     """How many tokens of the prompts the prefix cache had."""
+    facts: SampledFacts
+    """What is known of the sampled tokens, where the listener takes it."""
     reason: str | None
     """Why the last answer that ended did, in vLLM's words."""
     listener: TapListener | None

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from caesura.runtime.journal.record import Kind, Recorded, begun, encoded
 from caesura.runtime.journal.store import Entry
-from caesura.scheduler.session_log import LoggedTurn, TurnOutcome
+from caesura.scheduler.session_log import LoggedTurn, SampledFacts, TurnOutcome
 from caesura.tools.result import ToolResult
 
 
@@ -85,7 +85,12 @@ class RunJournal:
         self._has_shown = False
         self.add("turn", turn)
 
-    def sampled(self, tokens: Sequence[int]) -> None:
+    @property
+    def takes_facts(self) -> bool:
+        """Whether it wants more of tokens than their ids: no."""
+        return False
+
+    def sampled(self, tokens: Sequence[int], facts: SampledFacts | None = None) -> None:
         """Add tokens to the last turn."""
         if not self._is_over:
             if not self._tokens:

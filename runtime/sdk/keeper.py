@@ -35,7 +35,7 @@ from caesura.runtime.sdk.record import (
 from caesura.runtime.trajectories.recorder import Told, TrajectoryRecorder
 from caesura.runtime.trajectories.trajectory import Source
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
-from caesura.scheduler.session_log import LoggedTurn, TurnOutcome
+from caesura.scheduler.session_log import LoggedTurn, SampledFacts, TurnOutcome
 from caesura.tools.context import ToolRun
 from caesura.tools.dispatcher import Dispatcher
 from caesura.tools.people import People
@@ -135,13 +135,18 @@ class Keeper:
 
     # -- the log of the engine's session ---------------------------------------------------------
 
+    @property
+    def takes_facts(self) -> bool:
+        """Whether it wants what is known of sampled tokens: with a recorder."""
+        return self._recorder is not None
+
     def begin(self, turn: LoggedTurn) -> None:
         """Keep a turn; of one that replaces the context, what differs from it."""
         self._here(self._begin, turn)
 
-    def sampled(self, tokens: Sequence[int]) -> None:
-        """Keep tokens of the last turn."""
-        self._here(self._sampled, list(tokens))
+    def sampled(self, tokens: Sequence[int], facts: SampledFacts | None = None) -> None:
+        """Keep tokens of the last turn; what is known of them is the recorder's alone."""
+        self._here(self._sampled, list(tokens), facts)
 
     def end(self, outcome: TurnOutcome) -> None:
         """Keep the end of the last turn."""
@@ -170,10 +175,10 @@ class Keeper:
             turn = replace(turn, appended=list(turn.appended[kept:]))
         self.add("turn", SavedTurn(replace(turn, sampled=[]), kept))
 
-    def _sampled(self, tokens: Sequence[int]) -> None:
+    def _sampled(self, tokens: Sequence[int], facts: SampledFacts | None) -> None:
         if not self._is_frozen:
             if self._recorder is not None:
-                self._recorder.sampled(tokens)
+                self._recorder.sampled(tokens, facts)
             self.record.take("tokens", tokens)
             if self._journal is not None:
                 self._journal.sampled(tokens)

@@ -96,6 +96,8 @@ def write_parquet(path: Path | str, trajectories: Iterable[Trajectory]) -> None:
             *((name, ids) for name in ("prompt_ids", "completion_ids")),
             ("loss_mask", arrow.list_(arrow.int8())),
             ("sources", arrow.list_(arrow.dictionary(arrow.int8(), text))),
+            ("logprobs", arrow.list_(arrow.float32())),
+            ("weights", arrow.list_(arrow.dictionary(arrow.int32(), text))),
             *(("stop_reason", text), ("rewards", arrow.map_(text, real)), ("reward", real)),
             *(("parent", text), ("branch_point", arrow.int64()), ("started_at", real)),
         ]

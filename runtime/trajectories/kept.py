@@ -29,7 +29,7 @@ class SessionBounds:
 
     sessions: int = 10_000
     tokens: int = 100_000_000
-    """Of all sessions together; a token takes 4 bytes."""
+    """Of all sessions together; a token takes 4 bytes, a sampled one 8."""
     key_sessions: int | None = None
     """The most sessions of one key, where there are keys; None: half of all."""
     key_tokens: int | None = None

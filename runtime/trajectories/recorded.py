@@ -14,7 +14,7 @@ from caesura.runtime.trajectories.media import media_in
 from caesura.runtime.trajectories.recorder import Told, TrajectoryRecorder
 from caesura.runtime.trajectories.trajectory import Medium, Source
 from caesura.scheduler.messages import Message, Sampling
-from caesura.scheduler.session_log import LoggedTurn, SessionLog, TurnOutcome
+from caesura.scheduler.session_log import LoggedTurn, SampledFacts, SessionLog, TurnOutcome
 from caesura.scheduler.vllm_server import TokenTap
 
 
@@ -56,6 +56,11 @@ class RecordedLog:
         """The turns that the engine's session replays."""
         return () if self._journal is None else self._journal.turns
 
+    @property
+    def takes_facts(self) -> bool:
+        """Whether it wants what is known of sampled tokens: yes."""
+        return True
+
     def told(self, messages: Sequence[Message], media: tuple[Medium, ...] | None) -> None:
         """Note the messages of the turn that begins, which the journal may hold already.
 
@@ -86,10 +91,10 @@ class RecordedLog:
         if self._journal is not None:
             self._journal.begin(turn)
 
-    def sampled(self, tokens: Sequence[int]) -> None:
+    def sampled(self, tokens: Sequence[int], facts: SampledFacts | None = None) -> None:
         """Add tokens to the last turn."""
         self._is_silent = False
-        self._recorder.sampled(tokens)
+        self._recorder.sampled(tokens, facts)
         if self._journal is not None:
             self._journal.sampled(tokens)
 
@@ -177,7 +182,7 @@ def record_tapped(recorder: TrajectoryRecorder, model: str, turn: TappedTurn) ->
     sent = LoggedTurn(prompt, has_media=turn.media is None or bool(turn.media))
     told = Told.of(turn.messages)
     recorder.begin(sent, source_of(turn.messages), turn.sent_at, told, turn.media)
-    recorder.sampled(sampled)
+    recorder.sampled(sampled, tap.facts)
     if tap.reason is not None:
         finish: Literal["stop", "length"] = "length" if tap.reason == "length" else "stop"
         outcome = TurnOutcome(finish, paused=turn.has_calls, cached_tokens=tap.cached_tokens)

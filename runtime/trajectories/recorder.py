@@ -21,7 +21,7 @@ from caesura.runtime.trajectories.trajectory import (
     Trajectory,
 )
 from caesura.scheduler.messages import Message
-from caesura.scheduler.session_log import LoggedTurn, TurnOutcome
+from caesura.scheduler.session_log import LoggedTurn, SampledFacts, TurnOutcome, WeightsSpan
 
 
 @dataclass(slots=True)
@@ -30,6 +30,8 @@ class _Part:
 
     source: Source
     tokens: "array[int]"
+    logprobs: "array[float] | None" = None
+    weights: list[WeightsSpan] = field(default_factory=list)
     messages: tuple[int, int] | None = None
     started_at: float | None = None
     seconds: float | None = None
@@ -38,10 +40,25 @@ class _Part:
     cached_tokens: int | None = None
     resume: ResumeReport | None = None
 
+    def sampled(self, tokens: Sequence[int], facts: SampledFacts | None) -> None:
+        """Add tokens; log probabilities are known of all of them, or of none."""
+        logprobs, weights = facts or SampledFacts()
+        if logprobs is None or len(logprobs) != len(tokens):
+            self.logprobs = None
+        elif self.logprobs is not None:
+            self.logprobs.extend(logprobs)
+        for name, count in weights or (WeightsSpan(None, len(tokens)),):
+            if self.weights and self.weights[-1].version == name:
+                count += self.weights.pop().tokens
+            self.weights.append(WeightsSpan(name, count))
+        self.tokens.extend(tokens)
+
     def segment(self) -> Segment:
         return Segment(
             source=self.source,
             tokens=tuple(self.tokens),
+            logprobs=None if self.logprobs is None else tuple(self.logprobs),
+            weights=tuple(self.weights) if any(name for name, _ in self.weights) else (),
             messages=self.messages,
             media=self.media,
             stop_reason=self.stop_reason,
@@ -259,14 +276,14 @@ class TrajectoryRecorder:
         if not self._context:
             self.lose("the engine keeps its tokens to itself")
 
-    def sampled(self, tokens: Sequence[int]) -> None:
-        """Add tokens that were sampled in the turn that has begun."""
+    def sampled(self, tokens: Sequence[int], facts: SampledFacts | None = None) -> None:
+        """Add tokens that were sampled in the turn that has begun, and what is known of them."""
         if self._tree.lost or not tokens:
             return
         if self._open is None:
             self._open = self._placed(self._sent or _Sent("prompt", None, len(self._context)))
             self._sent = None
-        self._open.tokens.extend(tokens)
+        self._open.sampled(tokens, facts)
         self._tree.tokens += len(tokens)
         self._context.extend(tokens)
 
@@ -357,7 +374,7 @@ class TrajectoryRecorder:
             branch.parts[-1].messages = told
             branch.parts[-1].media = sent.media[seen:]
             self._tree.tokens += len(new)
-        branch.parts.append(_Part("sampled", array("i"), said, sent.at))
+        branch.parts.append(_Part("sampled", array("i"), array("f"), [], said, sent.at))
         branch.is_open = True
         self._tree.current = self._growing = branch
         return branch.parts[-1]
@@ -366,7 +383,7 @@ class TrajectoryRecorder:
         paused = self._paused_at
         if source != "tool" or paused is None or at is None:
             return _Part(source, array("i", tokens))
-        return _Part(source, array("i", tokens), None, paused, at - paused)
+        return _Part(source, array("i", tokens), started_at=paused, seconds=at - paused)
 
     def _is_of(self, branch: _Growing) -> bool:
         """Whether a branch is the present model's; an earlier process's counts as it."""

@@ -6,6 +6,7 @@ from typing import Literal
 
 from caesura.intercept.calls.events import ResumeReport
 from caesura.runtime.errors import UsageError
+from caesura.scheduler.session_log import WeightsSpan
 
 Source = Literal["prompt", "sampled", "tool", "user", "template"]
 """Who made tokens.
@@ -39,6 +40,13 @@ class Segment:
     source: Source
     tokens: tuple[int, ...]
     """Their ids, as the engine has them."""
+    logprobs: tuple[float, ...] | None = None
+    """The log probability of each token that was sampled, as the engine had it then.
+
+    None: nothing was sampled here, or that of a token is not known.
+    """
+    weights: tuple[WeightsSpan, ...] = ()
+    """Which versions of the weights have sampled the tokens, in order; empty: it is not known."""
     messages: tuple[int, int] | None = None
     """The messages of the history that the tokens write: the first place, and that behind the last.
 
@@ -75,6 +83,12 @@ class Segment:
         """1 for each token that was sampled, and 0 for each other."""
         return (int(self.source == "sampled"),) * len(self.tokens)
 
+    @property
+    def versions(self) -> tuple[str | None, ...]:
+        """The version of the weights of each token; None where it is not known."""
+        told = tuple(name for name, count in self.weights for _ in range(count))
+        return told + (None,) * (len(self.tokens) - len(told))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
@@ -102,7 +116,7 @@ class Branch:
 class Rollout:
     """One whole sequence, as trainers take it: a prompt, and what follows it.
 
-    `completion_ids`, `loss_mask` and `sources` have one item for each token.
+    `completion_ids` and what follows it, up to `weights`, have one item for each token.
     """
 
     session: str
@@ -116,6 +130,16 @@ class Rollout:
     """1 for each token of the completion that counts, and 0 for each other."""
     sources: tuple[Source, ...]
     """Who made each token of the completion."""
+    logprobs: tuple[float, ...] | None
+    """The log probability of each token of the completion, and 0 for one that was not sampled.
+
+    None: that of a sampled token is not known.
+    """
+    weights: tuple[str | None, ...]
+    """Which version of the weights has sampled each token of the completion.
+
+    None for one that was not sampled, and where it is not known.
+    """
     stop_reason: StopReason | None
     """How its last turn ended; see `Segment.stop_reason`."""
     rewards: dict[str, float] = field(default_factory=dict)
@@ -187,6 +211,12 @@ class Trajectory:
             name = self._own[-1].id
         branch, segments = self.branch(name), self.segments(name)
         made = [(token, each.source) for each in segments for token in each.tokens]
+        versions = [version for each in segments for version in each.versions]
+        logprobs = [
+            value for each in segments for value in each.logprobs or (0.0,) * len(each.tokens)
+        ]
+        sampled = [each for each in segments if each.source == "sampled"]
+        is_known = all(each.logprobs is not None for each in sampled)
         first = next((at for at, (_, who) in enumerate(made) if who == "sampled"), len(made))
         least = branch.branch_point if own else 0
         counts = [who == "sampled" and at >= least for at, (_, who) in enumerate(made)]
@@ -198,6 +228,8 @@ class Trajectory:
             completion_ids=tuple(token for token, _ in made[first:]),
             loss_mask=tuple(map(int, counts[first:])),
             sources=tuple(who for _, who in made[first:]),
+            logprobs=tuple(logprobs[first:]) if is_known else None,
+            weights=tuple(versions[first:]),
             stop_reason=segments[-1].stop_reason if segments else None,
             rewards=dict(self.rewards),
         )
@@ -216,8 +248,25 @@ def cut(segments: Sequence[Segment], length: int) -> list[Segment]:
     kept: list[Segment] = []
     for each in segments:
         if len(each.tokens) > length:
-            each = replace(each, tokens=each.tokens[:length], stop_reason=None, seconds=None)
+            each = replace(
+                each,
+                tokens=each.tokens[:length],
+                logprobs=None if each.logprobs is None else each.logprobs[:length],
+                weights=_cut_spans(each.weights, length),
+                stop_reason=None,
+                seconds=None,
+            )
         if each.tokens:
             kept.append(each)
         length -= len(each.tokens)
     return kept
+
+
+def _cut_spans(spans: Sequence[WeightsSpan], length: int) -> tuple[WeightsSpan, ...]:
+    """Return the versions of the first tokens."""
+    kept: list[WeightsSpan] = []
+    for name, count in spans:
+        if length > 0:
+            kept.append(WeightsSpan(name, min(count, length)))
+        length -= count
+    return tuple(kept)

@@ -14,6 +14,7 @@ from caesura.runtime.trajectories.adapters.verifiers import fill_trace, tokens_f
 from caesura.runtime.trajectories.files import read_jsonl, write_jsonl, write_parquet
 from caesura.runtime.trajectories.served import fetch
 from caesura.runtime.trajectories.trajectory import Branch, Rollout, Segment, Source, Trajectory
+from caesura.scheduler.session_log import WeightsSpan
 
 __all__ = [
     "Branch",
@@ -22,6 +23,7 @@ __all__ = [
     "Segment",
     "Source",
     "Trajectory",
+    "WeightsSpan",
     "collect",
     "fetch",
     "fill_trace",

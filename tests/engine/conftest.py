@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import httpx
 import pytest
 
 from caesura import RemoteEngine
@@ -11,7 +12,9 @@ from caesura.runtime.launch import start_engine
 from caesura.runtime.server import create_app
 from caesura.runtime.server.app import ServerParts
 from caesura.runtime.server.listen import listening
+from caesura.runtime.trajectories.kept import KeptSessions, SessionBounds
 from caesura.scheduler.vllm.client.engine import VllmEngine
+from caesura.tools.calculator.tool import calculator
 from caesura.tools.registry import Registry
 
 
@@ -30,6 +33,22 @@ async def remote(engine: VllmEngine) -> AsyncIterator[RemoteEngine]:
         app = create_app(engine, Registry(()), parts=ServerParts(vllm=behind))
         async with listening(app, shutdown_timeout=0.1) as port:
             yield RemoteEngine(f"http://127.0.0.1:{port}")
+
+
+@pytest.fixture
+async def recording(
+    engine: VllmEngine, settled: Callable[[], Any]
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A server that keeps trajectories, in front of vLLM's own."""
+    kept = KeptSessions(SessionBounds(), one_owner=True)
+    async with engine.backend.server() as vllm:
+        parts = ServerParts(vllm=vllm, sessions=kept)
+        app = create_app(engine, Registry([calculator]), parts=parts)
+        async with (
+            listening(app, shutdown_timeout=1) as port,
+            httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}/v1", timeout=None) as client,
+        ):
+            yield client
 
 
 @pytest.fixture

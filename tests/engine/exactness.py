@@ -7,9 +7,12 @@ test file imports them beside a fixture `core` of its own.
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 from vllm.v1.request import RequestStatus
 
 from tests.engine.core import Core
@@ -47,14 +50,42 @@ def plan(core: Core, seed: int) -> Talk:
 
 
 def begin(core: Core, talks: dict[str, Talk]) -> None:
-    """All sessions send their prompts."""
+    """All sessions send their prompts, and want the log probabilities of what is sampled."""
     for name, talk in talks.items():
-        core.add(name, talk.prompt, 100, talk.stops[0], resumable=True)
+        core.add(name, talk.prompt, 100, talk.stops[0], resumable=True, logprobs=0)
 
 
 def said_as_planned(core: Core, talks: dict[str, Talk], turn: int) -> None:
     for name, talk in talks.items():
         assert core.said[name] == talk.said[turn], f"{name}, turn {turn}"
+        check_logprobs(core, name, talk, turn)
+
+
+def check_logprobs(core: Core, name: str, talk: Talk, turn: int) -> None:
+    """Check that each sampled token has the log probability of one pass over all tokens."""
+    context = list(talk.prompt)
+    for said, result in zip(talk.said[:turn], talk.results, strict=False):
+        context += said + result
+    said = talk.said[turn]
+    wanted = passed(core.config.model_config.model, (*context, *said))[len(context) - 1 :]
+    scores = core.scores[name]
+    found = [each[token] for each, token in zip(scores, said, strict=True)]
+    assert found == pytest.approx(wanted, abs=1e-4), f"{name}, turn {turn}"
+
+
+@cache
+def passed(model: str, tokens: tuple[int, ...]) -> list[float]:
+    """Return the log probability of each token but the first, by one pass of transformers."""
+    with torch.inference_mode():
+        logits = loaded(model)(torch.tensor([tokens])).logits[0, :-1]
+    scores = logits.float().log_softmax(-1)
+    return [float(row[token]) for row, token in zip(scores, tokens[1:], strict=True)]
+
+
+@cache
+def loaded(model: str) -> Any:
+    """Return a model of transformers in float32."""
+    return AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
 
 
 def answer(core: Core, talks: dict[str, Talk], turn: int) -> None:
@@ -67,6 +98,7 @@ def answer(core: Core, talks: dict[str, Talk], turn: int) -> None:
             20 if last else 100,
             None if last else talk.stops[turn + 1],
             resumable=True,
+            logprobs=0,
         )
 
 

@@ -19,7 +19,7 @@ from caesura.intercept.calls.events import (
     TextDelta,
     TurnEnded,
 )
-from caesura.runtime.launch import start_engine
+from caesura.runtime.launch import BUNDLED_MODEL, start_engine
 from caesura.scheduler.errors import EngineFailed
 from caesura.scheduler.messages import CallRule, Message, Sampling, SessionSpec, TextFormat
 from caesura.scheduler.session_log import LoggedTurn, MemoryLog, SessionLog
@@ -27,6 +27,8 @@ from caesura.scheduler.vllm.client.api_server import RenewedApp
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.tools.calculator.tool import calculator
 from tests.engine.asked import ASKED, FORCED, HELLO, PERSON, TOOLS
+from tests.engine.exactness import passed
+from tests.engine.known import Known
 
 from .killing import kill
 
@@ -207,6 +209,29 @@ async def test_sessions_go_on_where_they_stood(mortal: Mortal, tokens: int) -> N
     for name in CASES:
         assert found[name] == mortal.undisturbed[name], (name, at_death[name])
     assert len(unfinished) > 4, unfinished
+
+
+async def test_what_is_known_of_tokens_spans_a_death(mortal: Mortal) -> None:
+    engine, log, dead = mortal.engine, Known(), asyncio.Event()
+    seen = count(1)
+
+    def note(_: Event) -> None:
+        if next(seen) == 6:
+            kill(engine)
+            dead.set()
+
+    async def restart() -> None:
+        await dead.wait()
+        await engine.restart()
+
+    with engine.revival.supervising():
+        async with asyncio.TaskGroup() as group:
+            group.create_task(restart())
+            group.create_task(conversation(engine, "text", note, log=log))
+    assert dead.is_set()
+    (context,), (found,) = log.contexts(), log.logprobs
+    assert found == pytest.approx(passed(BUNDLED_MODEL, context)[-len(found) :], abs=1e-4)
+    assert log.versions == [["default"] * len(found)]
 
 
 async def test_paused_sessions_resume_in_a_new_engine(mortal: Mortal) -> None:

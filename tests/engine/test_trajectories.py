@@ -3,7 +3,7 @@
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -17,13 +17,9 @@ from vllm.inputs import tokens_input
 from caesura import Agent, Sampling, Session
 from caesura.runtime.events import TurnEnded
 from caesura.runtime.sdk.across import SessionAcross
-from caesura.runtime.server import ServerParts, create_app
-from caesura.runtime.server.listen import listening
 from caesura.runtime.trajectories.files import from_json
-from caesura.runtime.trajectories.kept import KeptSessions, SessionBounds
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.session import VllmSession
-from caesura.tools import Registry
 from caesura.tools.calculator.tool import calculator
 from caesura.trajectories import Rollout, Trajectory
 
@@ -151,25 +147,11 @@ async def test_a_second_engine_loop_tells_the_same(engine: VllmEngine, settled: 
     assert sources == ["prompt", "sampled", "tool", "sampled"]
 
 
-@pytest.fixture
-async def server(engine: VllmEngine, settled: Settled) -> AsyncIterator[httpx.AsyncClient]:
-    """A server that keeps trajectories, in front of vLLM's own."""
-    kept = KeptSessions(SessionBounds(), one_owner=True)
-    async with engine.backend.server() as vllm:
-        parts = ServerParts(vllm=vllm, sessions=kept)
-        app = create_app(engine, Registry([calculator]), parts=parts)
-        async with (
-            listening(app, shutdown_timeout=1) as port,
-            httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}/v1", timeout=None) as client,
-        ):
-            yield client
-
-
 async def test_a_servers_session_holds_what_all_its_clients_have_computed(
-    engine: VllmEngine, server: httpx.AsyncClient
+    engine: VllmEngine, recording: httpx.AsyncClient
 ) -> None:
     """Runs of the server, turns of vLLM's own, branches, choices, Responses and Messages."""
-    made = (await server.post("/sessions", json={})).json()
+    made = (await recording.post("/sessions", json={})).json()
     about: dict[str, Any] = {"base_url": made["base_url"], "api_key": "none", "max_retries": 0}
     asked: dict[str, Any] = {"model": engine.model, "temperature": 0}
     history: list[Any] = [{"role": "user", "content": QUESTION}]
@@ -203,7 +185,7 @@ async def test_a_servers_session_holds_what_all_its_clients_have_computed(
             extra_body={"temperature": 0},
         )
     path = f"/sessions/{made['id']}/trajectories"
-    (data,) = (await server.get(path)).json()["data"]
+    (data,) = (await recording.get(path)).json()["data"]
     trajectory = from_json(json.dumps(data))
 
     rollouts = trajectory.rollouts()

@@ -8,6 +8,7 @@ from caesura.intercept.calls.events import FollowUpReport
 from caesura.scheduler.answers import Answers, FollowUp, Missed
 from caesura.scheduler.histories import Histories, length_up_to_answer
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.scheduler.session_log import SampledFacts
 from caesura.scheduler.vllm_server import TapListener, TokenTap
 
 USER = {"role": "user", "content": "Hello"}
@@ -24,6 +25,7 @@ class Tap:
         self.requests = 0
         self.prompt_tokens = self.completion_tokens = self.cached_tokens = 0
         self.reason: str | None = None
+        self.facts = SampledFacts()
         self.listener: TapListener | None = None
 
 

@@ -148,7 +148,9 @@ class TrajectorySettings(_Section):
         default=10_000, ge=1, description="the oldest go first, of the key that has the most"
     )
     max_tokens: int = Field(
-        default=100_000_000, ge=1, description="of all sessions together, 4 bytes each"
+        default=100_000_000,
+        ge=1,
+        description="of all sessions together, 4 bytes each, and 8 where sampled",
     )
     max_key_sessions: int | None = Field(
         default=None, ge=1, description="of one key, where there are keys; default: half of all"

@@ -58,6 +58,11 @@ class VllmTurn:
         self._session: _Answered | None = None
         self._telling: asyncio.Task[None] | None = None
 
+    @property
+    def takes_facts(self) -> bool:
+        """Whether what is known of sampled tokens is recorded."""
+        return self._record is not None
+
     def sent(self, request_id: str) -> None:
         """Begin the run, with its first request."""
         self._sent = self._sent or (request_id, time.time())

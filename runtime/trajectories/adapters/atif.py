@@ -18,10 +18,9 @@ from pydantic import TypeAdapter, ValidationError
 from caesura.distribution import __version__
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.atif import SCHEMA_VERSION
-from caesura.runtime.trajectories.adapters.sequences import logprobs_of
 from caesura.runtime.trajectories.recorder import TrajectoryRecorder
 from caesura.runtime.trajectories.trajectory import Branch, Segment, Source, Trajectory, cut
-from caesura.scheduler.session_log import LoggedTurn
+from caesura.scheduler.session_log import LoggedTurn, SampledFacts
 
 OURS = "caesura"
 """The name in `extra` of what only we read."""
@@ -189,8 +188,8 @@ def _turn(part: Segment, context: list[int], text: str) -> Document:
     }
     if part.cached_tokens is not None:
         step["metrics"]["cached_tokens"] = part.cached_tokens
-    if (logprobs := logprobs_of(part)) is not None:
-        step["metrics"]["logprobs"] = list(logprobs)
+    if part.logprobs is not None:
+        step["metrics"]["logprobs"] = list(part.logprobs)
     return step
 
 
@@ -284,7 +283,7 @@ def _grown(document: Document, name: str, parent: str | None) -> Trajectory:
             one.uses(model)
         at = step.get("timestamp")
         one.begin(LoggedTurn(prompt), source, at and datetime.fromisoformat(at).timestamp())
-        one.sampled(sampled)
+        one.sampled(sampled, SampledFacts(metrics.get("logprobs")))
         if step.get("tool_calls"):
             one.stops("call")
         one.leave()

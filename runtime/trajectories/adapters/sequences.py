@@ -65,7 +65,9 @@ def to_verl(
     `num_turns` counts the model's turns and what stands before and between them. The metrics
     `generate_sequences` and `tool_calls` are seconds of the row's turns and of its waits for
     tools; with `every_branch`, of what the branch has beside its parent. `reward`, or else the
-    session's, is the `reward_score` of each row; where there is none, it is left to verl.
+    session's, is the `reward_score` of each row; where there is none, it is left to verl. Where all
+    versions of the weights are whole numbers, `extra_fields` has the least and the greatest, as
+    `min_global_steps` and `max_global_steps`.
 
     Raises `UsageError` for a trajectory without a sampled token, and for several rewards none of
     which is named `reward`.
@@ -79,19 +81,20 @@ def to_verl(
             "generate_sequences": _seconds(timed, "sampled"),
             "tool_calls": _seconds(timed, "tool"),
         }
-        logprobs = logprobs_of(each)
         row: dict[str, Any] = {
             "prompt_ids": list(each.prompt_ids),
             "response_ids": list(each.completion_ids),
             "response_mask": list(each.loss_mask),
-            "response_logprobs": None if logprobs is None else list(logprobs),
+            "response_logprobs": _listed(each.logprobs),
             "num_turns": _turns(segments),
             "metrics": metrics,
         }
+        extra: dict[str, Any] = _steps(each)
         if reward is not None:
             # verl copies the score of the last output to the others, together with this field.
-            row |= {"reward_score": reward, "extra_fields": {"reward_extra_info": {}}}
-        made.append(row)
+            row["reward_score"] = reward
+            extra["reward_extra_info"] = {}
+        made.append({**row, "extra_fields": extra} if extra else row)
     return made
 
 
@@ -155,9 +158,10 @@ def to_slime(
     Each goes over those of the sample that slime's `generate` function was given:
     `Sample.from_dict({**sample.to_dict(), **row})`. `tokens` is the whole sequence, and `loss_mask`
     and `rollout_log_probs` are of its last `response_length` tokens; the latter is None if not
-    known. `status` is the value of a `Sample.Status`: `truncated` also for a run that a limit
-    ended at a call, and `aborted` for a turn that was broken off. `non_generation_time` is the
-    seconds of the row's waits for tools. `reward` is by default the session's.
+    known. `weight_versions` are those of the weights, in order. `status` is the value of a
+    `Sample.Status`: `truncated` also for a run that a limit ended at a call, and `aborted` for a
+    turn that was broken off. `non_generation_time` is the seconds of the row's waits for tools.
+    `reward` is by default the session's.
 
     Raises `UsageError` for a trajectory without a sampled token, and for several rewards none of
     which is named `reward`.
@@ -166,28 +170,19 @@ def to_slime(
     for each in _rows(trajectory, every_branch):
         branch = trajectory.branch(each.branch)
         timed = branch.segments if every_branch else trajectory.segments(branch.id)
-        logprobs = logprobs_of(each)
         made.append(
             {
                 "tokens": list(each.ids),
                 "response_length": len(each.completion_ids),
                 "loss_mask": list(each.loss_mask),
-                "rollout_log_probs": None if logprobs is None else list(logprobs),
+                "rollout_log_probs": _listed(each.logprobs),
+                "weight_versions": [name for name, _ in groupby(filter(None, each.weights))],
                 "reward": reward,
                 "status": SLIME_STATUS[each.stop_reason],
                 "non_generation_time": _seconds(timed, "tool"),
             }
         )
     return made
-
-
-def logprobs_of(made: Rollout | Segment) -> tuple[float, ...] | None:
-    """Return the log probabilities of a sequence's completion, or of a turn.
-
-    None: they were not recorded.
-    """
-    found: tuple[float, ...] | None = getattr(made, "logprobs", None)
-    return found
 
 
 def _rows(trajectory: Trajectory, every_branch: bool) -> tuple[Rollout, ...]:
@@ -205,9 +200,22 @@ def _paid(trajectory: Trajectory) -> float:
 
 
 def _all_logprobs(rows: Sequence[Rollout]) -> list[list[float]] | None:
-    found = [logprobs_of(each) for each in rows]
-    known = [list(each) for each in found if each is not None]
+    known = [list(each.logprobs) for each in rows if each.logprobs is not None]
     return known if len(known) == len(rows) else None
+
+
+def _listed(logprobs: Sequence[float] | None) -> list[float] | None:
+    return None if logprobs is None else list(logprobs)
+
+
+def _steps(made: Rollout) -> dict[str, Any]:
+    """Return the steps between which verl says that a sequence was sampled, if they are known."""
+    pairs = zip(made.weights, made.sources, strict=True)
+    versions = {name or "" for name, source in pairs if source == "sampled"}
+    if not all(map(str.isdecimal, versions)):
+        return {}
+    steps = [*map(int, versions)]
+    return {"min_global_steps": min(steps), "max_global_steps": max(steps)}
 
 
 def _turns(segments: Sequence[Segment]) -> int:

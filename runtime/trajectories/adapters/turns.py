@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from caesura.runtime.errors import UsageError
-from caesura.runtime.trajectories.adapters.sequences import FINISH, logprobs_of
+from caesura.runtime.trajectories.adapters.sequences import FINISH
 from caesura.runtime.trajectories.trajectory import Branch, Segment, Source, Trajectory
 
 S = TypeVar("S")
@@ -53,7 +53,7 @@ class SampledTurn:
     @property
     def logprobs(self) -> tuple[float, ...] | None:
         """Those of its tokens, where they are known."""
-        return logprobs_of(self.part)
+        return self.part.logprobs
 
 
 def sampled_turns(trajectory: Trajectory) -> Iterator[SampledTurn]:
@@ -142,7 +142,7 @@ class _Nodes:
 
     def _node(self, parent: int | None, part: Segment, first: int, end: int) -> dict[str, Any]:
         tokens, is_sampled = list(part.tokens[first:end]), part.source == "sampled"
-        logprobs = logprobs_of(part) if is_sampled else None
+        logprobs = part.logprobs or ()
         message = dict(MESSAGES.get(part.source, MESSAGES["user"]))
         message["content"] = "" if self._decode is None else self._decode(tokens)
         node = {
@@ -151,7 +151,7 @@ class _Nodes:
             "sampled": is_sampled,
             "token_ids": tokens,
             "mask": [is_sampled] * len(tokens),
-            "logprobs": [] if logprobs is None else list(logprobs[first:end]),
+            "logprobs": list(logprobs[first:end]),
         }
         return node if part.started_at is None else {**node, "timestamp": part.started_at}
 

@@ -37,10 +37,12 @@ from caesura.scheduler.errors import (
 )
 from caesura.scheduler.messages import Sampling, SessionSpec
 from caesura.scheduler.records import ContinuedRecord
+from caesura.scheduler.session_log import SampledFacts
 from caesura.scheduler.vllm.client.data_parallel import Route, Routes
 from caesura.scheduler.vllm.client.grammar import GrammarMaker
 from caesura.scheduler.vllm.client.rendering.conversation import Rendering
 from caesura.scheduler.vllm.client.rendering.media import NO_MEDIA, Media
+from caesura.scheduler.vllm.client.sampled import TokenVersions, logprobs_of
 from caesura.scheduler.vllm.client.sampling import SamplingRules
 from caesura.scheduler.vllm.client.turns import Language, TurnMaker
 from caesura.scheduler.vllm.engine.export.exporter import listeners_of
@@ -102,6 +104,7 @@ class LiveRequest:
         self._options = options
         self._request_id = request_id
         self._chunks: asyncio.Queue[StreamingInput | None] = asyncio.Queue()
+        self._versions = TokenVersions(llm, request_id)
         first: Any = media.prompt(tokens, options.cache_salt)
         prompt: Any = self._inputs() if options.resumable else first
         headers = None
@@ -182,6 +185,11 @@ class LiveRequest:
                 self._route.ended()
         self._route.sampled(output)
         return output
+
+    def facts(self, output: RequestOutput) -> SampledFacts:
+        """Return what is known of an output's tokens; each output is asked for once, in order."""
+        made = output.outputs[0]
+        return SampledFacts(logprobs_of(made), self._versions.of(made))
 
     async def turn(self) -> AsyncGenerator[RequestOutput, None]:
         """Yield the outputs of a turn, up to the one that stops it; see `next`."""
@@ -412,6 +420,10 @@ class SurvivingRequest:
                 if finish is not None and not turn.deaths:
                     self._deaths = 0
                 return output
+
+    def facts(self, output: RequestOutput) -> SampledFacts | None:
+        """Return what is known of the tokens of the latest output; None if it was closed."""
+        return None if self._live is None else self._live.facts(output)
 
     async def _outlive(self, turn: SentTurn, error: EngineDied) -> None:
         """Send the turn to the next engine, once it lives; raise what ends the session instead."""

@@ -86,6 +86,8 @@ def _given(sampling: Sampling) -> dict[str, Any]:
         "logit_bias": dict(sampling.logit_bias) or None,
         "bad_words": list(sampling.bad_words) or None,
         "logprobs": sampling.logprobs,
+        # An object for each token of a long session would take much memory.
+        "flat_logprobs": True if sampling.logprobs is not None else None,
     }
     return {name: value for name, value in given.items() if value is not None}
 

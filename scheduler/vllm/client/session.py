@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from caesura.intercept.calls.events import (
@@ -204,11 +204,14 @@ class VllmSession:
         if matters and appended.turn == "fresh":
             thinking = self._host.rendering.renderer.thinking(appended.tokens)
         media = appended.media if appended.replaces else self._media
+        shown = sampling.logprobs
+        if shown is None and self._log.takes_facts:
+            sampling = replace(sampling, logprobs=0)  # those of the sampled tokens alone
         turn = SentTurn(tokens, len(tokens), appended.turn, sampling, thinking, media)
         self._request.prepare(turn)
         self._media = media
         self._ends = self._language.ends | frozenset(sampling.stop_token_ids)
-        self._logprobs = ShownLogprobs.of(sampling.logprobs, self._language.bytes_of)
+        self._logprobs = ShownLogprobs.of(shown, self._language.bytes_of)
         if appended.turn == "fresh":
             self._reader = self._turns.reader(sampling, thinking, self._log.new_ids())
             self._token_text = self._language.token_text()
@@ -242,7 +245,8 @@ class VllmSession:
         output = await self._request.next(sent)
         if not sent.deaths:  # later requests find their own tokens, if any
             sent.cached_tokens = output.num_cached_tokens or 0
-        return piece_of(output, sent.cached_tokens)
+        facts = self._request.facts(output) if self._log.takes_facts else None
+        return piece_of(output, sent.cached_tokens, facts)
 
     def _events(self, turn: _OpenTurn, piece: TurnPiece) -> Iterable[Event]:
         """Return the events of a piece; the last piece has the turn's outcome."""
@@ -312,9 +316,7 @@ class VllmSession:
         if self._logprobs is not None:
             self._logprobs.push(token_ids, piece.logprobs)
         if not piece.is_logged:
-            self._log.sampled(token_ids)
-            if piece.outcome is not None:
-                self._log.end(piece.outcome)
+            self._log.sampled(piece)
         if piece.outcome is not None and token_ids and token_ids[-1] in self._ends:
             text = text.removesuffix(self._language.text_of(token_ids[-1]))
         return text

@@ -12,12 +12,14 @@ from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from vllm.outputs import PoolingRequestOutput, RequestOutput
+from vllm.outputs import CompletionOutput, PoolingRequestOutput, RequestOutput
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
 
+from caesura.scheduler.session_log import SampledFacts, WeightsSpan
 from caesura.scheduler.vllm.client.data_parallel import Route, routes_of
 from caesura.scheduler.vllm.client.grammar import single_spaced
+from caesura.scheduler.vllm.client.sampled import logprobs_of
 from caesura.scheduler.vllm_server import TapListener
 
 
@@ -34,9 +36,17 @@ class Tap:
         """Of all requests; several answers to one prompt count it once."""
         self.reason: str | None = None
         """Why the last answer that ended did."""
+        self.facts = SampledFacts()
+        """What is known of the sampled tokens, where the listener takes it."""
         self.listener: TapListener | None = None
         """Is told of the request, if it is set before that is sent."""
         self._known: set[str] = set()
+        self._logprobs: list[float] | None = []
+
+    @property
+    def takes_facts(self) -> bool:
+        """Whether the listener wants log probabilities and versions of the weights."""
+        return self.listener is not None and self.listener.takes_facts
 
     def begin(self, request_id: str) -> None:
         """Note a request that goes to the engine."""
@@ -56,9 +66,22 @@ class Tap:
             self.tokens.extend(output.prompt_token_ids or ())
             self.prompt = len(self.tokens)
         self.tokens.extend(output.outputs[0].token_ids)
+        if self.takes_facts:
+            self._take_facts(output.outputs[0])
         for each in output.outputs:
             self.completion_tokens += len(each.token_ids)
             self.reason = each.finish_reason or self.reason
+
+    def _take_facts(self, made: CompletionOutput) -> None:
+        if made.token_ids and self._logprobs is not None:
+            if (new := logprobs_of(made)) is None:
+                self._logprobs = None
+            else:
+                self._logprobs += new
+        spans = (
+            WeightsSpan(each.version, each.end - each.start) for each in made.weight_versions or ()
+        )
+        self.facts = SampledFacts(self._logprobs, (*self.facts.weights, *spans))
 
 
 Salt = Callable[[str | None], str]
@@ -103,7 +126,12 @@ class TappedLLM(AsyncLLM):
         self, prompt: Any, sampling_params: SamplingParams, *args: Any, **settings: Any
     ) -> AsyncGenerator[RequestOutput, None]:
         """Start a request, and yield its outputs; see `AsyncLLM.generate`."""
-        prompt, args = _with_salt(prompt), (self._compact(sampling_params), *args)
+        taps = _TAPS.get()
+        params = self._compact(sampling_params)
+        if adds := params.logprobs is None and any(tap.takes_facts for tap in taps):
+            params = params.clone()
+            params.logprobs, params.flat_logprobs = 0, True
+        prompt, args = _with_salt(prompt), (params, *args)
         tokens = prompt.get("prompt_token_ids") if isinstance(prompt, dict) else None
         if tokens and settings.get("data_parallel_rank") is None:
             route = routes_of(self).of(tokens, prompt.get("cache_salt"))
@@ -112,13 +140,12 @@ class TappedLLM(AsyncLLM):
             outputs = outputs if route.rank is None else _counted(outputs, route)
         else:
             outputs = super().generate(prompt, *args, **settings)
-        taps = _TAPS.get()
         if not taps:
             return outputs
         request_id = settings.get("request_id") or (args[1] if len(args) > 1 else "")
         for tap in taps:
             tap.begin(str(request_id))
-        return _followed(outputs, taps)
+        return _followed(outputs, taps, hides=adds)
 
     def _compact(self, params: SamplingParams) -> SamplingParams:
         """Return settings whose grammar of JSON allows little white space, with `compact_json`."""
@@ -144,12 +171,15 @@ def _with_salt(prompt: Any) -> Any:
 
 
 async def _followed(
-    outputs: AsyncGenerator[RequestOutput, None], taps: Sequence[Tap]
+    outputs: AsyncGenerator[RequestOutput, None], taps: Sequence[Tap], *, hides: bool
 ) -> AsyncGenerator[RequestOutput, None]:
+    """Let taps take outputs; with `hides`, log probabilities are for them alone."""
     async with aclosing(outputs):
         async for output in outputs:
             for tap in taps:
                 tap.take(output)
+            for made in output.outputs if hides else ():
+                made.logprobs = made.cumulative_logprob = None
             yield output
 
 

@@ -15,7 +15,7 @@ from vllm.outputs import RequestOutput
 from caesura.intercept.calls.events import ResumeReport
 from caesura.intercept.calls.watch import Verdict, Watch, WatchPlan
 from caesura.scheduler.errors import RequestFailed
-from caesura.scheduler.session_log import LoggedTurn, SessionLog, TurnOutcome
+from caesura.scheduler.session_log import LoggedTurn, SampledFacts, SessionLog, TurnOutcome
 from caesura.scheduler.vllm.client.request import SentTurn
 from caesura.scheduler.vllm.client.turns import Language
 from caesura.scheduler.vllm.tokenizer import vocabulary_from
@@ -31,6 +31,8 @@ class TurnPiece:
     """vLLM's text of the tokens; None if they come from a log."""
     logprobs: Sequence[Any] = ()
     outcome: TurnOutcome | None = None
+    facts: SampledFacts | None = None
+    """What a log wants to know of the tokens."""
 
     @property
     def is_logged(self) -> bool:
@@ -50,6 +52,11 @@ class TurnLog:
     def writes(self) -> bool:
         """Whether there is a log that takes new turns."""
         return self._log is not None
+
+    @property
+    def takes_facts(self) -> bool:
+        """Whether there is a log that wants log probabilities and versions of the weights."""
+        return self._log is not None and self._log.takes_facts
 
     def next(self) -> LoggedTurn | None:
         """Return the next turn to replay, or None if the session goes on by itself."""
@@ -76,18 +83,18 @@ class TurnLog:
             if turn.has_media:
                 self._log = None
 
-    def sampled(self, tokens: Sequence[int]) -> None:
-        """Write tokens of the last turn."""
-        if self._log is not None:
-            self._log.sampled(tokens)
-
-    def end(self, outcome: TurnOutcome) -> None:
-        """Write the end of the last turn."""
-        if self._log is not None:
-            self._log.end(outcome)
+    def sampled(self, piece: TurnPiece) -> None:
+        """Write the tokens of a piece, and the end of the last turn where it has that."""
+        if self._log is None:
+            return
+        self._log.sampled(piece.token_ids, piece.facts)
+        if piece.outcome is not None:
+            self._log.end(piece.outcome)
 
 
-def piece_of(output: RequestOutput, cached_tokens: int) -> TurnPiece:
+def piece_of(
+    output: RequestOutput, cached_tokens: int, facts: SampledFacts | None = None
+) -> TurnPiece:
     """Return a piece from the engine, for a turn with so many tokens in the cache.
 
     Raises `RequestFailed` for an end that is none of a turn.
@@ -95,7 +102,7 @@ def piece_of(output: RequestOutput, cached_tokens: int) -> TurnPiece:
     made = output.outputs[0]
     tokens, finish = list(made.token_ids), made.finish_reason
     if finish is None:
-        return TurnPiece(tokens, made.text, made.logprobs or ())
+        return TurnPiece(tokens, made.text, made.logprobs or (), facts=facts)
     if finish not in ("stop", "length"):
         raise RequestFailed(f"the engine ended the request early: finish reason {finish!r}")
     report: dict[str, Any] = (output.kv_transfer_params or {}).get(REPORT_KEY, {})
@@ -104,7 +111,7 @@ def piece_of(output: RequestOutput, cached_tokens: int) -> TurnPiece:
     why: Literal["stop", "length"] = "length" if finish == "length" else "stop"
     paused = bool(report.get("paused"))
     outcome = TurnOutcome(why, report.get("verdict"), paused, cached, resume)
-    return TurnPiece(tokens, made.text, made.logprobs or (), outcome)
+    return TurnPiece(tokens, made.text, made.logprobs or (), outcome, facts)
 
 
 def logged_pieces(logged: LoggedTurn, outcome: TurnOutcome | None) -> Iterator[TurnPiece]:

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections import Counter
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from caesura import UsageError
 from caesura.trajectories import (
     Branch,
-    Rollout,
     Segment,
     Trajectory,
+    WeightsSpan,
     to_rllm,
     to_skyrl,
     to_slime,
@@ -248,45 +248,58 @@ def test_a_sessions_reward_is_taken_where_none_is_given(
     assert to_verl(several, 1.0)[0]["reward_score"] == 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToldSegment(Segment):
-    """A segment of a trajectory with log probabilities."""
-
-    logprobs: tuple[float, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToldRollout(Rollout):
-    """A rollout of one."""
-
-    logprobs: tuple[float, ...] | None
+def told(number: int, *logprobs: float, version: str | None = "3") -> Segment:
+    """A segment of the first branch, with what is known of its tokens."""
+    weights = (WeightsSpan(version, len(logprobs)),) if version is not None else ()
+    return replace(CALLED[number], logprobs=logprobs, weights=weights)
 
 
-class Told(Trajectory):
-    """A trajectory with log probabilities."""
-
-    def rollout(self, name: str | None = None, *, own: bool = True) -> Rollout:
-        made = super().rollout(name, own=own)
-        known = {each.name: getattr(made, each.name) for each in fields(made)}
-        logprobs = tuple(-0.5 if each == "sampled" else 0.0 for each in made.sources)
-        return ToldRollout(**{**known, "logprobs": logprobs})
+@pytest.fixture
+def known() -> Trajectory:
+    """The first branch, whose log probabilities are known; the weights change in the first turn."""
+    first = replace(told(1, -0.25, -0.75), weights=(WeightsSpan("3", 1), WeightsSpan("12", 1)))
+    segments = (CALLED[0], first, CALLED[2], told(3, -0.5, -1.0, version="12"))
+    return Trajectory(session="s", branches=(branch("s/0", segments),))
 
 
-def test_log_probabilities_are_handed_on(called: Trajectory) -> None:
-    prompt, sampled, *rest = CALLED
-    told = ToldSegment(source="sampled", tokens=sampled.tokens, logprobs=(-0.25, -0.75))
-    made = Told(session="s", branches=(branch("s/0", (prompt, told, *rest)),))
-    wanted = [-0.5, -0.5, 0.0, -0.5, -0.5]
-    assert to_trl([made])["logprobs"] == [wanted]
-    assert to_trl([made, called])["logprobs"] is None
-    assert to_skyrl([made], [1])["rollout_logprobs"] == [wanted]
-    assert to_verl(made)[0]["response_logprobs"] == wanted
-    assert to_slime(made)[0]["rollout_log_probs"] == wanted
-    assert [each["logprobs"] for each in to_rllm(made)] == [[-0.25, -0.75], None]
-    assert to_verifiers(made)[1]["logprobs"] == [-0.25, -0.75]
-    cut = branch("s/1", RETRIED, parent="s/0", branch_point=3)
-    nodes = to_verifiers(Told(session="s", branches=(*made.branches, cut)))
+def test_log_probabilities_are_handed_on(known: Trajectory, called: Trajectory) -> None:
+    wanted = [-0.25, -0.75, 0.0, -0.5, -1.0]
+    assert known.rollout().logprobs == tuple(wanted) and called.rollout().logprobs is None
+    assert to_trl([known])["logprobs"] == [wanted]
+    assert to_trl([known, called])["logprobs"] is None
+    assert to_skyrl([known], [1])["rollout_logprobs"] == [wanted]
+    assert to_verl(known)[0]["response_logprobs"] == wanted
+    assert to_slime(known)[0]["rollout_log_probs"] == wanted
+    assert [each["logprobs"] for each in to_rllm(known)] == [[-0.25, -0.75], [-0.5, -1.0]]
+    assert [each["logprobs"] for each in to_rllm(called)] == [None, None]
+    nodes = to_verifiers(known)
+    assert [each["logprobs"] for each in nodes] == [[], [-0.25, -0.75], [], [-0.5, -1.0]]
+
+
+def test_a_branch_has_those_of_the_tokens_that_it_shares(known: Trajectory) -> None:
+    retried = (RETRIED[0], replace(RETRIED[1], logprobs=(-2.0,)))
+    cut = branch("s/1", retried, parent="s/0", branch_point=3)
+    made = Trajectory(session="s", branches=(*known.branches, cut))
+    assert made.rollout().logprobs == (-0.25, 0.0, -2.0)
+    assert made.rollout().weights == ("3", None, None)
+    nodes = to_verifiers(made)
     assert [each["logprobs"] for each in nodes[1:3]] == [[-0.25], [-0.75]]
+    lost = replace(cut, segments=RETRIED)
+    unknown = Trajectory(session="s", branches=(*known.branches, lost))
+    assert unknown.rollout().logprobs is None and unknown.rollouts()[0].logprobs is not None
+
+
+def test_versions_of_the_weights_are_handed_on(known: Trajectory, called: Trajectory) -> None:
+    assert known.rollout().weights == ("3", "12", None, "12", "12")
+    steps = {"min_global_steps": 3, "max_global_steps": 12}
+    assert to_verl(known)[0]["extra_fields"] == steps
+    assert to_verl(known, 1.0)[0]["extra_fields"] == {**steps, "reward_extra_info": {}}
+    assert to_slime(known)[0]["weight_versions"] == ["3", "12"]
+    assert to_slime(called)[0]["weight_versions"] == []
+    named = replace(known.branches[0], segments=(CALLED[0], told(1, -0.5, -0.5, version="best")))
+    made = Trajectory(session="s", branches=(named,))
+    assert "extra_fields" not in to_verl(made)[0]
+    assert to_slime(made)[0]["weight_versions"] == ["best"]
 
 
 def test_what_is_wrong_is_told(called: Trajectory) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caesura import Agent, Session
-from tests.runtime.trajectories.computed import ComputedEngine, check, turns_in
+from tests.runtime.trajectories.computed import ComputedEngine, check, facts_in, turns_in
 from tests.runtime.trajectories.histories import HISTORIES, Step, model, played
 
 
@@ -27,6 +27,8 @@ def test_the_tree_holds_every_turn_and_no_other(
         check(trajectory)
         computed = Counter(each for each in engine.computed.get(session, []) if each[1])
         assert turns_in(trajectory, session) == computed
+        turns = zip(engine.computed.get(session, []), engine.facts.get(session, []), strict=True)
+        assert facts_in(trajectory, session) == Counter(each for each in turns if each[1])
 
 
 async def there_and_back(agent: Agent[Any, Any], session: Session) -> None:
