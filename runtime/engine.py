@@ -43,6 +43,14 @@ class EngineSession(Protocol):
         """
         ...
 
+    def hold(self) -> None:
+        """Let the request of the next turn wait at its end for more messages, as at a call.
+
+        A turn that ends with `stop` then keeps its KV cache for the next one. An engine that holds
+        no requests ignores it.
+        """
+        ...
+
     async def remember(self, answer: Sequence[Message]) -> None:
         """Let a later session continue from the tokens of this one, whose turn has ended.
 
@@ -107,6 +115,10 @@ class SessionAround:
     def trace_headers(self, headers: Callable[[], Mapping[str, str]] | None) -> None:
         if hasattr(self._session, "trace_headers"):
             self._session.trace_headers = headers
+
+    def hold(self) -> None:
+        """Let the next turn's request wait at its end; see `EngineSession.hold`."""
+        self._session.hold()
 
     async def remember(self, answer: Sequence[Message]) -> None:
         """Let a later session continue from the tokens; see `EngineSession.remember`."""

@@ -26,6 +26,7 @@ from caesura.tools.run_view import Usage
 __all__ = [
     "ArgumentsDelta",
     "CallFinished",
+    "CallGoesOn",
     "CallMalformed",
     "CallStarted",
     "HandedOff",
@@ -43,6 +44,18 @@ __all__ = [
     "TurnEnded",
     "Usage",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class CallGoesOn:
+    """The model goes on while a call runs in the background.
+
+    `text` is what the model is told in place of the result. Its `ToolReturned` comes in a later
+    turn, when the model is told the result.
+    """
+
+    call: ToolCall
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +147,7 @@ class HandedOff:
 
 RunEvent = (
     Event
+    | CallGoesOn
     | HandedOff
     | ToolReported
     | ToolReturned

@@ -235,6 +235,25 @@ def behind_results(messages: Iterable[Message]) -> list[Message]:
     return made[:-1]
 
 
+LATE = "late"
+"""The field of a tool's message that stands behind later messages than its call's results."""
+
+
+def with_lead(lead: str, content: str | Sequence[Part]) -> str | Sequence[Part]:
+    """Return a content behind a line of text."""
+    if isinstance(content, str):
+        return f"{lead}\n{content}"
+    return [{"type": "text", "text": lead}, *content]
+
+
+def late_as_user(messages: Iterable[Message]) -> list[Message]:
+    """Return messages in which the user tells the late results, where no tool can."""
+    return [
+        {"role": "user", "content": each.get("content")} if each.get(LATE) else each
+        for each in messages
+    ]
+
+
 def text_of(content: object) -> str:
     """Return the text of a message's content; line breaks join its text parts."""
     if isinstance(content, str) or content is None:

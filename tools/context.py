@@ -6,7 +6,7 @@ given a `ToolRun`: who has the calls made, what observes them, and what writes t
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context, ContextVar, Token
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast
@@ -185,6 +185,18 @@ class CallLog(Protocol):
 
     def ended(self, result: ToolResult) -> None:
         """Write down the result of a call."""
+        ...
+
+    def told_before(self) -> Sequence[str] | None:
+        """Return the calls in the background whose results the model was told here, in order.
+
+        It is asked wherever results may be told while such calls are open, and the answer is None
+        where the run has not been before.
+        """
+        ...
+
+    def tells(self, calls: Sequence[str]) -> None:
+        """Write down the calls in the background whose results the model is told here."""
         ...
 
 

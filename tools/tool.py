@@ -59,6 +59,9 @@ class Tool:
     """Whether a call lasts until a person has answered; the scheduler is told so."""
     expected_seconds: float | None = None
     """Expected duration of a call before one was measured; None: estimated by the tool's name."""
+    background: bool = False
+    """Whether the model goes on while a call runs. It is told the result later, between its turns.
+    A call in the middle of a sentence is waited for all the same."""
     function: Callable[..., Any] | None = field(default=None, repr=False)
     """The Python function that the tool was made from, if any."""
     validate: "Validator | None" = field(default=None, repr=False)
@@ -128,6 +131,7 @@ class ToolOptions(TypedDict, total=False):
     approval: bool
     waits_for_person: bool
     expected_seconds: float | None
+    background: bool
 
 
 @overload

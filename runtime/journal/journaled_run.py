@@ -3,7 +3,8 @@
 No tool that is not safe to repeat runs twice by itself.
 """
 
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections import deque
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from caesura.runtime.events import RunEvent
@@ -46,7 +47,8 @@ class JournaledCalls:
     """A `CallLog` that keeps calls in a run's journal.
 
     `results` are those that calls had before, and `unknown` are calls that had begun without one.
-    `name` is what ended while those ran.
+    `name` is what ended while those ran. `late` are the calls in the background whose results the
+    model was told, by the places where it was.
     """
 
     def __init__(
@@ -56,12 +58,14 @@ class JournaledCalls:
         results: Mapping[str, ToolResult],
         unknown: Collection[str],
         name: str = "server",
+        late: Sequence[Sequence[str]] = (),
     ) -> None:
         self._journal = journal
         self._people = people
         self._results = results
         self._unknown = frozenset(unknown)
         self._name = name
+        self._late = deque(late)
 
     def result_of(self, call: ToolCall) -> ToolResult | None:
         """Return the result that the call had before."""
@@ -109,6 +113,14 @@ class JournaledCalls:
         """Write down the result of a call."""
         self._journal.result(result)
 
+    def told_before(self) -> Sequence[str] | None:
+        """Return the calls in the background whose results the model was told here before."""
+        return self._late.popleft() if self._late else None
+
+    def tells(self, calls: Sequence[str]) -> None:
+        """Write down the calls in the background whose results the model is told here."""
+        self._journal.add("late", list(calls))
+
 
 class JournaledRun:
     """The journal of one run under way, for the parts of the server that the run passes."""
@@ -124,7 +136,8 @@ class JournaledRun:
         self.journal = journal
         """Also the log of the run's session."""
         results, unknown = ({}, ()) if record is None else (record.results, record.unknown)
-        self.calls = JournaledCalls(journal, people, results, unknown)
+        late = () if record is None else record.late
+        self.calls = JournaledCalls(journal, people, results, unknown, late=late)
         """The log of the run's calls."""
         self.is_resumed = record is not None
         """Whether the run was begun by an earlier process."""

@@ -37,6 +37,7 @@ Kind = Literal[
     "outcome",
     "call",
     "result",
+    "late",
     "told",
     "step",
     "resumed",
@@ -82,6 +83,8 @@ class Recorded:
     dispatched: list[str] = field(default_factory=list)
     """The ids of calls whose tools began to run."""
     results: dict[str, ToolResult] = field(default_factory=dict)
+    late: list[list[str]] = field(default_factory=list)
+    """The calls in the background whose results the model was told, by the places where it was."""
     entries: int = 0
     """The number of entries; the next one has this number."""
     earlier_deaths: int = 0
@@ -168,6 +171,15 @@ def _take(record: Recorded, kind: str, value: Any) -> None:
             result = of_kind(ToolResult, value)
             record.results[result.call_id] = result
             record.earlier_deaths = 0
+        case _:
+            _take_told(record, kind, value)
+
+
+def _take_told(record: Recorded, kind: str, value: Any) -> None:
+    """Take an entry of what the model or the client was told, or of a server's begin."""
+    match kind:
+        case "late":
+            record.late.append(of_kind(list[str], value))
         case "told":  # what was streamed
             record.steps += of_kind(list[int | str], value)
         case "step":

@@ -9,7 +9,7 @@ from caesura.runtime.errors import EngineFailed
 from caesura.runtime.remote.heard import Heard, Tokens
 from caesura.runtime.remote.server import Broken, Connection, Server, failure_of
 from caesura.runtime.remote.settings import choice_of, common_fields, functions, schema_of
-from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.scheduler.messages import Message, Sampling, SessionSpec, late_as_user
 
 THOUGHTS = ("reasoning", "reasoning_content")
 """The fields in which servers tell what the model thought: vLLM's, and that of most others."""
@@ -20,7 +20,8 @@ def body_of(
 ) -> dict[str, Any]:
     """Return the body of a request for one turn, as a stream."""
     body = common_fields(spec, sampling, model)
-    body |= {"messages": list(messages), "stream": True, "stream_options": {"include_usage": True}}
+    told = late_as_user(messages)  # servers refuse a second result of a call
+    body |= {"messages": told, "stream": True, "stream_options": {"include_usage": True}}
     if sampling.max_tokens is not None:
         body["max_tokens"] = sampling.max_tokens
     if sampling.logprobs is not None:

@@ -315,6 +315,9 @@ class RemoteSession:
                     self._context += event.prompt_tokens + event.completion_tokens
                 yield event
 
+    def hold(self) -> None:
+        """Do nothing: no protocol tells a server that more messages will come."""
+
     async def remember(self, answer: Sequence[Message]) -> None:
         """Do nothing: the server remembers its answers by itself."""
 

@@ -29,7 +29,14 @@ from caesura.runtime.remote.settings import (
     functions,
     schema_of,
 )
-from caesura.scheduler.messages import Message, Sampling, SessionSpec, parts_of, text_of
+from caesura.scheduler.messages import (
+    Message,
+    Sampling,
+    SessionSpec,
+    late_as_user,
+    parts_of,
+    text_of,
+)
 
 LOST = "previous_response_not_found"
 """The code of an answer to a request that continues a response which the server does not have."""
@@ -52,7 +59,8 @@ def body_of(
 ) -> dict[str, Any]:
     """Return the body of a request for one turn; `messages` follow the response `previous`."""
     body = common_fields(spec, sampling, model)
-    body |= {"input": items_of(messages), "stream": True, "background": True, "store": True}
+    told = late_as_user(messages)  # servers refuse a second result of a call
+    body |= {"input": items_of(told), "stream": True, "background": True, "store": True}
     if previous is not None:
         body["previous_response_id"] = previous
     if sampling.max_tokens is not None:

@@ -23,6 +23,8 @@ from caesura.tools.registry import Registry
 from caesura.tools.result import ResultLimits, ToolCall
 from caesura.tools.tool import Tool
 
+STEP_SECONDS = 0.05
+"""The expected pause at a call in the background, which lasts about one step of the engine."""
 PERSON_SECONDS = 60.0
 """The expected time of a person's answer if the tool does not state it."""
 
@@ -67,6 +69,8 @@ def pauses_of(tools: Iterable[Tool]) -> dict[str, PauseHint]:
 
 
 def _hint(tool: Tool) -> PauseHint | None:
+    if tool.background:
+        return PauseHint(STEP_SECONDS)
     seconds = tool.expected_seconds
     if tool.waits_for_person or tool.approval:
         deadline = person_deadline(tool)

@@ -20,8 +20,8 @@ from caesura.intercept.calls.events import (
     TextDelta,
     TurnEnded,
 )
-from caesura.runtime.events import RunEnded, RunEvent, ToolReturned, Usage
-from caesura.scheduler.messages import Message, Part
+from caesura.runtime.events import CallGoesOn, RunEnded, RunEvent, ToolReturned, Usage
+from caesura.scheduler.messages import LATE, Message, Part, with_lead
 
 Piece = TypeVar("Piece")
 CANCELLED = "error: cancelled: the run ended before this tool returned"
@@ -34,6 +34,23 @@ NAMELESS = "malformed"
 def tool_message(call_id: str, name: str, content: str | Sequence[Part]) -> Message:
     """Return the message that carries a tool's result, a text or parts, to the model."""
     return {"role": "tool", "tool_call_id": call_id, "name": name, "content": content}
+
+
+def acknowledgement(call_id: str, name: str) -> str:
+    """Return what the model is told of a call in the background in place of its result."""
+    return (
+        f"The call {call_id} of {name} runs in the background. Go on without its result, which"
+        " comes later, in a message that begins with this id."
+    )
+
+
+def late_message(call_id: str, name: str, content: str | Sequence[Part]) -> Message:
+    """Return the message that carries the result of a call in the background to the model.
+
+    It names the call, since other messages stand between.
+    """
+    told = with_lead(f"The call {call_id} of {name} has returned:", content)
+    return {**tool_message(call_id, name, told), LATE: True}
 
 
 def digest(messages: Sequence[Message]) -> str:
@@ -106,12 +123,17 @@ class RunFold(Generic[Piece]):
             case TurnEnded():
                 self._sum(event)
                 return self._on_turn_end(event) or []
-            case ToolReturned(call=call):
-                self._returned[call.id] = event
-                return self._on_returned(event) or []
+            case CallGoesOn() | ToolReturned():
+                return self._take_of_tool(event)
             case RunEnded(reason=reason):
                 self.ended, self._reason = event, reason
         return []
+
+    def _take_of_tool(self, event: CallGoesOn | ToolReturned) -> list[Piece]:
+        if isinstance(event, CallGoesOn):
+            return self._on_going_on(event) or []
+        self._returned[event.call.id] = event
+        return self._on_returned(event) or []
 
     def _sum(self, turn: TurnEnded) -> None:
         if self.cached_tokens is None:
@@ -178,6 +200,9 @@ class RunFold(Generic[Piece]):
     def _on_turn_end(self, event: TurnEnded) -> list[Piece] | None:
         return None
 
+    def _on_going_on(self, event: CallGoesOn) -> list[Piece] | None:
+        return None
+
     def _on_returned(self, event: ToolReturned) -> list[Piece] | None:
         return None
 
@@ -219,6 +244,8 @@ class Transcript(RunFold[Never]):
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: list[_Call] = []
+        self._late: dict[str, str] = {}
+        """The names of the tools whose calls run in the background, by the calls' ids."""
         self._decoding = False
 
     def take(self, event: RunEvent) -> list[Never]:
@@ -268,14 +295,22 @@ class Transcript(RunFold[Never]):
     def _on_turn_end(self, event: TurnEnded) -> None:
         self._end_turn()
 
+    def _on_going_on(self, event: CallGoesOn) -> None:
+        self._late[event.call.id] = event.call.name
+        self._answer(event.call.id, event.text)
+
     def _on_returned(self, event: ToolReturned) -> None:
-        self._answer(event.call.id, event.result.content)
+        call, content = event.call, event.result.content
+        if self._late.pop(call.id, None) is None:
+            self._answer(call.id, content)
+        else:
+            self._messages.append(late_message(call.id, call.name, content))
 
     def settle(self) -> bool:
         """Complete a turn that was cut off: keep its text, and answer its open calls as cancelled.
 
-        Return whether there was such a turn. The engine's session then differs from this history,
-        and the caller has to open a new one.
+        So are those in the background. Return whether there was anything to complete. The engine's
+        session then differs from this history, and the caller has to open a new one.
         """
         cut = self._decoding
         if self._decoding:
@@ -285,6 +320,10 @@ class Transcript(RunFold[Never]):
                 call.content = CANCELLED
                 cut = True
         self._write_results()
+        for call_id, name in self._late.items():
+            self._messages.append(late_message(call_id, name, CANCELLED))
+            cut = True
+        self._late.clear()
         return cut
 
     def conclude(self, text: str) -> None:
@@ -293,14 +332,16 @@ class Transcript(RunFold[Never]):
         It stands in place of the turn under way, unless that has calls: they stay, with their
         results or as cancelled.
         """
-        if self._calls:
-            self.settle()
-        else:
+        if not self._calls:
             self.rewind(len(self._messages))
+        if self._calls or self._late:
+            self.settle()
         self._messages.append({"role": "assistant", "content": text})
 
     def rewind(self, length: int) -> None:
         """Remove the turn under way and all messages after the first `length`."""
+        if length < len(self._messages):
+            self._late.clear()
         del self._messages[length:]
         self._text.clear()
         self._reasoning.clear()

@@ -65,6 +65,9 @@ class Limits:
     at the end of a turn, so that the last turn may exceed `max_cost`. A sub-agent without `prices`
     has those of the run that it works for.
 
+    At the end of a turn the run waits for calls in the background: for `max_wait_seconds` at most,
+    without a result. It then ends with the answer that there is, and cancels them.
+
     Raises `UsageError` for a bound that is no positive number, and for `max_cost` without `prices`.
     """
 
@@ -75,11 +78,17 @@ class Limits:
     max_calls: int | None = None
     max_cost: float | None = None
     prices: Prices | None = None
+    max_wait_seconds: float | None = None
 
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
-            if value is not None and each.name != "prices" and not _is_number(value):
+            if value is None or each.name == "prices":
+                continue
+            if each.name == "max_wait_seconds":
+                if not _is_number(value, 0):
+                    raise UsageError(f"{each.name} must be a number from 0, or None, got {value!r}")
+            elif not _is_number(value):
                 raise UsageError(f"{each.name} must be a positive number or None, got {value!r}")
         if not isinstance(self.prices, Prices | None):
             raise UsageError(

@@ -24,10 +24,12 @@ from caesura.runtime.engine import EngineSession
 from caesura.runtime.errors import EngineFailed
 from caesura.runtime.events import RunEnded, RunEvent, ToolReported, ToolReturned, Usage
 from caesura.runtime.run.context import RunContext
-from caesura.runtime.run.fold import NAMELESS, UsageCount, tool_message
+from caesura.runtime.run.fold import NAMELESS, UsageCount, acknowledgement, tool_message
+from caesura.runtime.run.late import BackgroundCalls, goes_on
+from caesura.runtime.run.late import told_late as late_told
 from caesura.runtime.run.limits import Budget, Clock
 from caesura.runtime.run.media import Pictures
-from caesura.scheduler.messages import Message, Sampling
+from caesura.scheduler.messages import Message, Part, Sampling
 from caesura.tools.dispatcher import Dispatcher, ToolCall, ToolResult, malformed
 
 _FORECAST: Literal["forecast"] = "forecast"
@@ -36,7 +38,7 @@ MAX_REPORTS = 100
 """The most unread events of a turn's tools; further progress reports are dropped."""
 
 
-async def run(
+def run(
     session: EngineSession,
     messages: Sequence[Message],
     dispatcher: Dispatcher,
@@ -56,37 +58,7 @@ async def run(
 
     Raises `LimitReached` after cancelling the tools, and the engine's errors.
     """
-    budget = context.budget or Budget(context.limits, clock)
-    usage = UsageCount()
-    order = deque(context.results_first)
-    observer, sampling = context.observer, context.sampling
-    lead = ""  # text before in-line calls, whose sentence the next turn continues
-    feed = messages
-    while True:
-        turn = _Turn(dispatcher, context, clock, budget)
-        try:
-            async with aclosing(session.turn(feed, budget.begin_turn(sampling))) as events:
-                while (event := await budget.wait(anext(events, None))) is not None:
-                    turn.take(event)
-                    usage.take(event)
-                    if observer is not None and turn.end is event:
-                        observer.turn_ended(turn.end)
-                    yield event
-            budget.end_turn(turn.ending)
-            if (ended := turn.ended(lead, usage.total)) is not None:
-                await turn.cancel()
-                yield ended
-                return
-            while turn.waiting:
-                told = await budget.wait(turn.next_of_tools(session, order))
-                if observer is not None and isinstance(told, ToolReturned):
-                    observer.tool_returned(told)
-                yield told
-            sampling = _after_a_call(sampling)
-            lead = lead + turn.text if turn.inline else ""
-            feed = await turn.answers(context.pictures)
-        finally:
-            await turn.cancel()
+    return _Run(session, dispatcher, context, clock).events(messages)
 
 
 def traced(
@@ -108,6 +80,111 @@ def _after_a_call(sampling: Sampling | None) -> Sampling | None:
     return replace(sampling, calls=replace(sampling.calls, required=False))
 
 
+class _Run:
+    """A run under way."""
+
+    def __init__(
+        self, session: EngineSession, dispatcher: Dispatcher, context: RunContext, clock: Clock
+    ) -> None:
+        self._session = session
+        self._context = context
+        self._clock = clock
+        self._budget = context.budget or Budget(context.limits, clock)
+        self._usage = UsageCount()
+        self._order = deque(context.results_first)
+        self._dispatcher = dispatcher
+        log, seconds = context.tools.log, context.limits.max_wait_seconds
+        self._late = BackgroundCalls(dispatcher, clock, log, seconds)
+
+    async def events(self, feed: Sequence[Message]) -> AsyncGenerator[RunEvent, None]:
+        """Yield the events of all turns; see `run`."""
+        budget, late, pictures = self._budget, self._late, self._context.pictures
+        sampling = self._context.sampling
+        lead = ""  # text before in-line calls, whose sentence the next turn continues
+        try:
+            while True:
+                turn = _Turn(self._dispatcher, self._context, self._clock, budget, late)
+                try:
+                    decoded = self._decoded(turn, feed, budget.begin_turn(sampling))
+                    async with aclosing(decoded) as events:
+                        async for event in events:
+                            yield event
+                    ended = turn.ended(lead, self._usage.total)
+                    if ended is not None and not (ended.reason == "stop" and late.are_open):
+                        yield ended
+                        return
+                    while turn.waiting:
+                        told = await budget.wait(turn.next_of_tools(self._session, self._order))
+                        yield self._counted(told)
+                    told_late: list[ToolReturned] = []
+                    if late.are_open and not turn.inline:
+                        between = self._between(turn, told_late, waits=ended is not None)
+                        async with aclosing(between) as telling:
+                            async for each in telling:
+                                yield each
+                    if ended is not None and not told_late:  # nobody waits any longer
+                        yield ended
+                        return
+                    sampling = _after_a_call(sampling)
+                    lead = lead + turn.text if turn.inline else ""
+                    feed = [] if ended is not None else await turn.answers(pictures)
+                    feed += [await late_told(each, pictures) for each in told_late]
+                finally:
+                    await turn.cancel()
+        finally:
+            await late.cancel()
+
+    async def _decoded(
+        self, turn: "_Turn", feed: Sequence[Message], sampling: Sampling | None
+    ) -> AsyncGenerator[Event, None]:
+        """Yield the events of a turn; its request waits at its end while calls are open."""
+        if self._late.are_open:
+            self._session.hold()
+        async with aclosing(self._session.turn(feed, sampling)) as events:
+            while (event := await self._budget.wait(anext(events, None))) is not None:
+                turn.take(event)
+                self._usage.take(event)
+                if self._context.observer is not None and turn.end is event:
+                    self._context.observer.turn_ended(turn.end)
+                yield event
+        self._budget.end_turn(turn.ending)
+
+    async def _between(
+        self, turn: "_Turn", told: list[ToolReturned], *, waits: bool
+    ) -> AsyncGenerator[RunEvent, None]:
+        """Yield what calls in the background have to tell between two turns.
+
+        The results that are told in late messages are added to `told`. With `waits` it waits for
+        one, up to the bound of the run's limits.
+        """
+        before, since = self._late.told_before(), self._clock()
+        while waits and before is None and not self._late.has_results:
+            news = await self._budget.wait(self._late.news(self._session, since))
+            if news == "expired":
+                return
+            if isinstance(news, ToolReported):
+                yield news
+        due = await self._budget.wait(self._late.due(before))
+        for returned in due:
+            if turn.answer(returned):
+                yield self._counted(returned)
+            else:
+                told.append(returned)
+        for call in turn.left_open():
+            yield goes_on(call)
+        for returned in told:
+            yield self._counted(returned)
+
+    def _counted(self, told: RunEvent) -> RunEvent:
+        """Return an event of a tool, which the observer is told of, and the order of results."""
+        if isinstance(told, ToolReturned):
+            if self._order and self._order[0] == told.call.id:
+                self._order.popleft()
+            if self._context.observer is not None:
+                self._context.observer.tool_returned(told)
+        return told
+
+
 class _Turn:
     """One turn of a run: its text, its calls in order, and their running tools."""
 
@@ -117,9 +194,12 @@ class _Turn:
         context: RunContext,
         clock: Clock,
         budget: Budget,
+        late: BackgroundCalls,
     ) -> None:
         self._dispatcher = dispatcher
         self._budget = budget
+        self._late = late
+        self._registry = context.registry
         self._own_tools = context.registry.names
         self._client_tools = context.client_tools
         self._pausing = context.pausing
@@ -131,6 +211,8 @@ class _Turn:
         self._returned: asyncio.Queue[_Told] = asyncio.Queue()
         self._forecasts = PauseForecasts(clock)
         self._results: dict[str, ToolResult] = {}
+        self._background: set[str] = set()
+        """The calls for whose results the model does not wait."""
         self._early: dict[str, ToolResult] = {}
         """Results that came before those that must come first."""
         self.end: TurnEnded | None = None
@@ -162,6 +244,11 @@ class _Turn:
             return
         self._budget.begin_call()
         self._calls[call.id] = call
+        tool = self._registry.get(call.name)
+        if tool is not None and tool.background and not event.inline:
+            self._background.add(call.id)
+            self._late.start(call, tool.expected_seconds)
+            return
         task = self._dispatcher.start(call, on_report=self._report, on_expect=self._expect)
         task.add_done_callback(self._returned.put_nowait)
         self._tasks.append(task)
@@ -203,8 +290,8 @@ class _Turn:
 
     @property
     def waiting(self) -> bool:
-        """Whether a call of this turn still has no result."""
-        return len(self._results) < len(self._calls)
+        """Whether a call of this turn still has no result for which the model waits."""
+        return not self._results.keys() | self._background >= self._calls.keys()
 
     def _report(self, call: ToolCall, text: str) -> None:
         if self._returned.qsize() < MAX_REPORTS:
@@ -239,27 +326,44 @@ class _Turn:
                     return self._return(result, order)
                 self._early[result.call_id] = result
                 continue
-            left = self._forecasts.left_seconds(self._calls.keys() - self._results.keys())
+            waited = self._calls.keys() - self._results.keys() - self._background
+            left = self._forecasts.left_seconds(waited)
             if left is not None:
                 # In a task of its own, since the answer must not hold back a tool's result.
                 self._telling.append(asyncio.create_task(session.expect_pause(left)))
 
+    def answer(self, returned: ToolReturned) -> bool:
+        """Take the result of a call in the background; return whether it is one of this turn's."""
+        found = returned.call.id in self._background
+        if found:
+            self._results[returned.call.id] = returned.result
+        return found
+
+    def left_open(self) -> list[ToolCall]:
+        """Return the calls of this turn that go on while the model does."""
+        return [self._calls[each] for each in self._calls if each in self._open]
+
+    @property
+    def _open(self) -> set[str]:
+        return self._background - self._results.keys()
+
     def _return(self, result: ToolResult, order: deque[str]) -> ToolReturned:
-        if order:
-            order.popleft()
         self._results[result.call_id] = result
         return ToolReturned(self._calls[result.call_id], result)
 
     async def answers(self, pictures: Pictures) -> list[Message]:
         """Return the results as messages for the model, in call order."""
-        results = [self._results[call_id] for call_id in self._calls]
-        return [
-            # A sentence goes on behind its result, which is text.
-            tool_message(r.call_id, r.name, r.content)
-            if self.inline
-            else tool_message(r.call_id, r.name, await pictures.shown(r.content, r.artifacts))
-            for r in results
-        ]
+        made = []
+        for call in self._calls.values():
+            content: str | Sequence[Part]
+            if (result := self._results.get(call.id)) is None:
+                content = acknowledgement(call.id, call.name)
+            elif self.inline:  # a sentence goes on behind its result, which is text
+                content = result.content
+            else:
+                content = await pictures.shown(result.content, result.artifacts)
+            made.append(tool_message(call.id, call.name, content))
+        return made
 
     async def cancel(self) -> None:
         """Cancel the running tools and wait until they have ended."""

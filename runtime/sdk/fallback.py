@@ -248,6 +248,10 @@ class FallbackSession:
             return ModelChanged(engine.model, str(error))
         raise error
 
+    def hold(self) -> None:
+        """Let the next turn's request wait at its end."""
+        self._session.hold()
+
     async def remember(self, answer: Sequence[Message]) -> None:
         """Let a later session of the same model continue from the tokens."""
         await self._session.remember(answer)

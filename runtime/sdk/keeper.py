@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -113,7 +114,8 @@ class Keeper:
 
     def calls(self, run: SavedRun, people: People) -> JournaledCalls:
         """Return the log of a run's calls, which knows those that were made before."""
-        return JournaledCalls(self, people, dict(run.results), run.unknown, "process")
+        late = [list(each) for each in run.late]
+        return JournaledCalls(self, people, dict(run.results), run.unknown, "process", late)
 
     # -- the log of calls ------------------------------------------------------------------------
 
@@ -226,8 +228,9 @@ def retold(record: SessionRecord, recorder: TrajectoryRecorder) -> None:
 class _Told:
     """A `CallLog` of a run that has ended: no call is made again."""
 
-    def __init__(self, results: dict[str, ToolResult]) -> None:
+    def __init__(self, results: dict[str, ToolResult], late: Sequence[Sequence[str]]) -> None:
         self._results = results
+        self._late = deque(late)
 
     def result_of(self, call: ToolCall) -> ToolResult:
         """Return the result that the call had. Raises `BadJournal`."""
@@ -251,24 +254,38 @@ class _Told:
     def ended(self, result: ToolResult) -> None:
         """Do nothing."""
 
+    def told_before(self) -> Sequence[str]:
+        """Return the calls whose results were told here. Raises `BadJournal`."""
+        if not self._late:
+            raise BadJournal("the session does not tell when its late results were told")
+        return self._late.popleft()
+
+    def tells(self, calls: Sequence[str]) -> None:
+        """Do nothing."""
+
 
 async def reopened(
-    engine: Engine, spec: SessionSpec, keeper: Keeper, run: SavedRun, sampling: Sampling
+    engine: Engine,
+    spec: SessionSpec,
+    keeper: Keeper,
+    run: SavedRun,
+    sampling: Sampling,
+    registry: Registry,
 ) -> tuple[EngineSession, int] | None:
     """Return a session of the engine that stands behind a run that has ended, and its tokens.
 
-    Nothing is rendered and nothing decoded. None: what the engine reads in the tokens is not what
-    the messages say, so that they have to be rendered.
+    Nothing is rendered and nothing decoded, and no tool of the registry is called. None: what the
+    engine reads in the tokens is not what the messages say, so that they have to be rendered.
     """
     record = keeper.record
     session = engine.open(spec, keeper.replaying(run))
     keeper.freeze()
     held, heard = 0, Transcript(record.messages[: run.asked])
-    told = _Told(record.results_of(run))
-    dispatcher = Dispatcher(Registry(()), ToolRun(log=told))
+    told = _Told(record.results_of(run), run.late)
+    dispatcher = Dispatcher(registry, ToolRun(log=told))
     limits = Limits(max_turns=None)
     context = RunContext(
-        limits=limits, sampling=sampling, pausing=spec.pausing, tools=ToolRun(log=told)
+        registry, limits=limits, sampling=sampling, pausing=spec.pausing, tools=ToolRun(log=told)
     )
     again = loop.run(session, record.messages[: run.asked], dispatcher, context)
     try:

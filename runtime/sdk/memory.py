@@ -10,7 +10,14 @@ from typing import NamedTuple
 
 from caesura.runtime.engine import Engine, EngineSession
 from caesura.runtime.errors import UsageError, usage_errors
-from caesura.runtime.events import ModelChanged, RunEvent, ToolReturned, TurnEnded, Usage
+from caesura.runtime.events import (
+    CallGoesOn,
+    ModelChanged,
+    RunEvent,
+    ToolReturned,
+    TurnEnded,
+    Usage,
+)
 from caesura.runtime.journal.record import BadJournal
 from caesura.runtime.run.fold import Transcript
 from caesura.runtime.run.media import Content
@@ -22,6 +29,7 @@ from caesura.runtime.trajectories.trajectory import Trajectory
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.tools.context import CallLog
 from caesura.tools.people import Pending, People
+from caesura.tools.registry import Registry
 
 LOG = logging.getLogger(__name__)
 
@@ -319,11 +327,16 @@ class Memory:
         return run
 
     async def open(
-        self, engine: Engine, spec: SessionSpec, sampling: Sampling, unended: SavedRun | None
+        self,
+        engine: Engine,
+        spec: SessionSpec,
+        sampling: Sampling,
+        registry: Registry,
+        unended: SavedRun | None,
     ) -> Opened:
         """Open a session of the engine: on the tokens that are known, else for all messages.
 
-        An unended run goes on where it is.
+        The registry has the session's tools. An unended run goes on where it is.
         """
         mark = made_for(engine.model, spec, self.messages)
         self._left = ()
@@ -338,7 +351,7 @@ class Memory:
             self._settle(unended)
         whole = self.record.last_whole(mark)
         if whole is not None and whole.ends is not None:
-            again = await reopened(engine, spec, self.keeper, whole, sampling)
+            again = await reopened(engine, spec, self.keeper, whole, sampling, registry)
             if again is not None:
                 return Opened(again[0], whole.ends, whole.asked, again[1])
         if self.is_continued and self.record.runs:
@@ -360,7 +373,7 @@ class Memory:
     def take(self, event: RunEvent) -> None:
         """Add an event of the run under way."""
         self.transcript.take(event)
-        if isinstance(event, TurnEnded | ToolReturned):
+        if isinstance(event, TurnEnded | CallGoesOn | ToolReturned):
             self.keeper.told(self.messages)
         if isinstance(event, ModelChanged):
             self.keeper.lose_tokens()

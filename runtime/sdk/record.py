@@ -14,8 +14,14 @@ from pydantic import ValidationError
 
 from caesura.runtime.events import Usage
 from caesura.runtime.journal.record import BadJournal, Kind, adapter, begun, encoded, of_kind
-from caesura.runtime.run.fold import CANCELLED, digest, tool_message
-from caesura.scheduler.messages import Message, SessionSpec
+from caesura.runtime.run.fold import (
+    CANCELLED,
+    acknowledgement,
+    digest,
+    late_message,
+    tool_message,
+)
+from caesura.scheduler.messages import LATE, Message, SessionSpec
 from caesura.scheduler.session_log import LoggedTurn, TurnOutcome
 from caesura.tools.result import ToolResult
 
@@ -55,6 +61,8 @@ class SavedRun:
     dispatched: list[str] = field(default_factory=list)
     """The calls whose tools have begun to run."""
     results: dict[str, ToolResult] = field(default_factory=dict)
+    late: list[list[str]] = field(default_factory=list)
+    """The calls in the background whose results the model was told, by the places where it was."""
     has_media: bool = False
     """Whether tokens are missing, since those of pictures and sounds say nothing alone."""
     ends: int | None = None
@@ -164,6 +172,8 @@ class SessionRecord:
                 run.dispatched.append(value)
             case "result":
                 run.results[value.call_id] = value
+            case "late":
+                run.late.append(value)
             case _:
                 raise LookupError(f"there is no entry of kind {kind!r}")
 
@@ -209,6 +219,8 @@ class SessionRecord:
                 yield "turn", turn
             for result in run.results.values():
                 yield "result", result
+            for late in run.late:
+                yield "late", late
             if run.ends is not None:
                 yield "ended", End(run.ends, run.was_cut, self.usage)
 
@@ -280,7 +292,7 @@ class SessionRecord:
                 *(None, 0.0, 0.0, 0),
             )
             for message in self.messages[run.asked : run.ends]
-            if message["role"] == "tool"
+            if message["role"] == "tool" and not (message.get(LATE) or _goes_on(message))
         }
         return run.results | told
 
@@ -293,13 +305,21 @@ class SessionRecord:
     def answers(self, run: SavedRun) -> list[Message]:
         """Return messages that answer the open calls: by their results, else as cancelled."""
         results: Mapping[str, ToolResult] = run.results
+
+        def content(call_id: str) -> str:
+            return results[call_id].content if call_id in results else CANCELLED
+
+        told = {each["tool_call_id"] for each in self.messages if each.get(LATE)}
         return [
-            tool_message(
-                call["id"],
-                call["function"]["name"],
-                results[call["id"]].content if call["id"] in results else CANCELLED,
-            )
-            for call in self.open_calls()
+            *(
+                tool_message(call["id"], call["function"]["name"], content(call["id"]))
+                for call in self.open_calls()
+            ),
+            *(
+                late_message(each["tool_call_id"], each["name"], content(each["tool_call_id"]))
+                for each in self.messages[run.asked :]
+                if _goes_on(each) and each["tool_call_id"] not in told
+            ),
         ]
 
     def waiting_calls(self) -> list[str]:
@@ -317,6 +337,14 @@ class SessionRecord:
         return len(kept)
 
 
+def _goes_on(message: Message) -> bool:
+    """Return whether a message tells the model that a call goes on in the background."""
+    if message["role"] != "tool" or message.get(LATE):
+        return False
+    told = acknowledgement(str(message["tool_call_id"]), str(message.get("name")))
+    return bool(message["content"] == told)
+
+
 _KINDS: dict[str, Any] = {
     "messages": list[dict[str, Any]],
     "run": Begin,
@@ -325,6 +353,7 @@ _KINDS: dict[str, Any] = {
     "outcome": TurnOutcome,
     "call": str,
     "result": ToolResult,
+    "late": list[str],
     "ended": End,
     "rewound": Rewound,
 }

@@ -535,7 +535,8 @@ class Session(AsyncClosing, Generic[T]):
             origin=Origin(self._tools.tenant, self.id, self._parent),
         )
         self._opened_on = engine, spec
-        opened = await self._memory.open(engine, spec, self._settings.sampling, unended)
+        sampling, registry = self._settings.sampling, self._registry
+        opened = await self._memory.open(engine, spec, sampling, registry, unended)
         self._engine_session, self._fed, self._asked = opened.session, opened.fed, opened.asked
         self._held_tokens = opened.held_tokens
         history = self._memory.messages

@@ -45,6 +45,7 @@ from caesura.runtime.testing.script import (
 from caesura.scheduler.answers import Answers, Missed
 from caesura.scheduler.histories import Histories, History, length_up_to_answer
 from caesura.scheduler.messages import (
+    LATE,
     InputGrammar,
     MediaRules,
     Message,
@@ -162,6 +163,8 @@ class ScriptedSession:
         """The messages that the caller sent in each turn."""
         self.samplings: list[Sampling] = []
         """The sampling settings of each turn."""
+        self.held_turns: list[int] = []
+        """The numbers of the turns, from 1, whose requests were to wait at their end."""
         self.expected_pauses: list[float] = []
         """The forecasts of the session's pauses, in seconds."""
         self.closed = False
@@ -200,6 +203,10 @@ class ScriptedSession:
                 yield event
         finally:
             self._busy = False
+
+    def hold(self) -> None:
+        """Record that the next turn's request is to wait at its end."""
+        self.held_turns.append(len(self.turns) + 1)
 
     async def remember(self, answer: Sequence[Message]) -> None:
         """Let a later session continue from this one's scripted tokens, unless a stop text cut."""
@@ -297,8 +304,9 @@ class ScriptedSession:
         if resumed and not self.spec.pausing:
             raise self._error("follows calls, but the session was opened with pausing=False")
         if resumed:
-            answered = [m.get("tool_call_id") for m in messages if m.get("role") == "tool"]
-            if answered != self._open_calls or len(answered) != len(messages):
+            answers = [m for m in messages if not m.get(LATE)]
+            answered = [m.get("tool_call_id") for m in answers if m.get("role") == "tool"]
+            if answered != self._open_calls or len(answered) != len(answers):
                 raise self._error(f"must answer {self._open_calls} in order, got {answered}")
         elif not messages:
             raise self._error("was sent no messages")
@@ -308,13 +316,14 @@ class ScriptedSession:
                 self._context + prompt,
                 self._engine.context_tokens,
             )
+        held = bool(self.held_turns) and self.held_turns[-1] == len(self.turns) - 1
         self._open_calls.clear()
         self._broken_off = True  # until this turn has ended
         if not resumed:
             self._transcript.settle()
         for message in messages:
             self._transcript.add(message)
-        return resumed
+        return resumed or held
 
     def _error(self, what: str) -> ScriptError:
         return ScriptError(f"turn {len(self.turns)} of session {self._number} {what}")

@@ -153,6 +153,10 @@ class TracedSession:
             chat.context_tokens = getattr(self._session, "context_tokens", None)
             self._end(chat, error)
 
+    def hold(self) -> None:
+        """Let the next turn's request wait at its end; see `EngineSession.hold`."""
+        self._session.hold()
+
     async def remember(self, answer: Sequence[Message]) -> None:
         """Remember the answer; see `EngineSession.remember`."""
         await self._session.remember(answer)

@@ -12,7 +12,7 @@ from vllm.tokenizers.mistral import MistralTokenizer
 from caesura.runtime.launch import BUNDLED_MODEL
 from caesura.scheduler.messages import Message, ToolSpec
 from caesura.scheduler.vllm.client.rendering.mistral import MistralRenderer
-from caesura.scheduler.vllm.client.rendering.render import Renderer
+from caesura.scheduler.vllm.client.rendering.render import Continuation, Renderer
 from tests.scheduler.real_templates import ENDS, renderer_of
 from tests.scheduler.tekken import write_tekken
 
@@ -245,3 +245,54 @@ def test_what_a_template_does_not_take_is_said_once(caplog: pytest.LogCaptureFix
             renderer.prompt(conversation("ddu"), ())
     assert caplog.text.count("does not take all messages") == 1
     assert "several system messages become one; a later system" in caplog.text
+
+
+LATE_AS_THE_USERS = (
+    *("deepseekv3", "deepseek_r1_distill", "deepseekv3_tools", "deepseek_r1_tools"),
+    *("deepseek_v31", "gptoss", "minimax_m2", "gemma4", "kimi_k2"),
+    *("mistral_nemo", "mistral_small_3_2", "ministral_3_reasoning"),
+)
+"""Templates that take no result behind later messages, or go on within the call's turn there."""
+MOVE_TOOLS = ("mistral_nemo", "mistral_small_3_2")
+"""Templates that write the tools before the last question, and so move them."""
+
+
+def with_a_late_result() -> list[Message]:
+    told = conversation("ucra")
+    late = {"role": "tool", "tool_call_id": CALL["id"], "name": "look", "late": True}
+    return [*told, {**late, "content": text(4)}]
+
+
+@pytest.mark.parametrize("template", ENDS)
+def test_who_tells_a_late_result(template: str) -> None:
+    _, renderer = renderer_of(template)
+    assert renderer.roles.late is (template not in LATE_AS_THE_USERS)
+    *_, result = renderer.for_template(with_a_late_result())
+    assert result["role"] == ("user" if template in LATE_AS_THE_USERS else "tool")
+    assert "late" not in result
+
+
+@pytest.mark.parametrize("template", [each for each in ENDS if each not in MOVE_TOOLS])
+def test_a_late_result_is_appended_as_the_whole_history_has_it(template: str) -> None:
+    tokenizer, renderer = renderer_of(template)
+    messages = with_a_late_result()
+    whole = str(tokenizer.decode(renderer.prompt(messages, TOOLS)))
+    end = tokenizer.convert_tokens_to_ids(ENDS[template][0])
+    after = Continuation(messages[3], messages[4:], TOOLS, end)
+    bridged = renderer.bridge(after)
+    if bridged is None:
+        spliced = renderer.splice(after)
+        assert spliced is not None
+        bridged = spliced.tokens
+    assert text(4) in whole
+    assert whole.endswith(str(tokenizer.decode(bridged)))
+
+
+def test_a_late_result_of_a_call_that_stands_alone_stays_behind_later_messages() -> None:
+    """Where a turn has one call, results stand directly behind their calls, but no late one."""
+    _, renderer = renderer_of("llama3_1")
+    assert not renderer.roles.several_calls
+    late = {"role": "tool", "tool_call_id": CALL["id"], "name": "look", "late": True}
+    told = [*conversation("uCrRa"), {**late, "content": text(7)}]
+    contents = [each["content"] for each in renderer.for_template(told) if each["content"]]
+    assert contents == [text(0), text(2), text(3), text(4), text(7)]

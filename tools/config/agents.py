@@ -35,6 +35,9 @@ class RunLimits(_Section):
     )
     max_calls: int | None = Field(default=None, ge=1, description="calls of tools")
     max_cost: float | None = Field(default=None, gt=0, description="of all tokens, by the prices")
+    max_wait_seconds: float | None = Field(
+        default=None, ge=0, description="at a turn's end, for calls in the background"
+    )
     prices: PriceSettings | None = None
 
 

@@ -34,9 +34,10 @@ class FunctionSettings(ToolSettings):
         None, description="what follows a call that a crash has cut"
     )
     expected_seconds: float | None = Field(None, gt=0, description="how long a call usually takes")
+    background: bool | None = Field(None, description="the model goes on while a call runs")
 
 
-_OWN = ("description", "safe_to_repeat", "when_unknown", "expected_seconds")
+_OWN = ("description", "safe_to_repeat", "when_unknown", "expected_seconds", "background")
 
 
 def function_tool(name: str, settings: FunctionSettings, folder: Path | None) -> Tool:

@@ -174,6 +174,9 @@ class _Answered:
         if not any(isinstance(event, TurnEnded) for event in self._events):
             raise asyncio.CancelledError  # its client left
 
+    def hold(self) -> None:
+        """Do nothing: the request is vLLM's."""
+
     async def remember(self, answer: Sequence[Message]) -> None:
         """Do nothing: follow-ups are vLLM's."""
 

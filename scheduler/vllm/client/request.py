@@ -238,6 +238,8 @@ class SentTurn:
     thinking: str
     """The marker of thinking after which the turn begins, or empty."""
     media: Media
+    holds: bool = False
+    """Whether the request waits at the turn's end, also without a call."""
     params: Any = None
     """vLLM's `SamplingParams` of the request that was sent last."""
     sent_tokens: int = 0
@@ -346,7 +348,8 @@ class SurvivingRequest:
             )
         sampling = behind(turn.sampling, sampled)
         max_tokens = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
-        watch = self._turns.watch(turn.kind, sampling, turn.thinking)
+        kind: TurnKind = "holding" if turn.holds else turn.kind
+        watch = self._turns.watch(kind, sampling, turn.thinking)
         tools = self._spec.known_tools if self._turns.watched else ()
         grammar = host.grammars.of_turn(tools, sampling, turn.thinking)
         extra_args = {**(watch or {}), **self._spec.origin.to_wire()}

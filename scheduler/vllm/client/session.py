@@ -78,6 +78,8 @@ class VllmSession:
         self._in_line = False
         self._in_turn = False
         self._closed = False
+        self._holds = False
+        """Whether the request of the next turn waits at its end."""
         self._ends = host.language.ends
         self._logprobs: ShownLogprobs | None = None
         self._media = NO_MEDIA
@@ -134,6 +136,10 @@ class VllmSession:
             if not done:
                 # The engine's progress is unknown, so this session cannot continue.
                 await self.close()
+
+    def hold(self) -> None:
+        """Let the request of the next turn wait at its end; see `EngineSession.hold`."""
+        self._holds = True
 
     async def remember(self, answer: Sequence[Message]) -> None:
         """Keep the tokens for a session that follows; see `EngineSession.remember`."""
@@ -207,7 +213,8 @@ class VllmSession:
         shown = sampling.logprobs
         if shown is None and self._log.takes_facts:
             sampling = replace(sampling, logprobs=0)  # those of the sampled tokens alone
-        turn = SentTurn(tokens, len(tokens), appended.turn, sampling, thinking, media)
+        about = (appended.turn, sampling, thinking, media, self._holds)
+        turn, self._holds = SentTurn(tokens, len(tokens), *about), False
         self._request.prepare(turn)
         self._media = media
         self._ends = self._language.ends | frozenset(sampling.stop_token_ids)
@@ -278,7 +285,7 @@ class VllmSession:
             len(reader.calls) > turn.calls_before or self._conversation.held_results
         ):
             reason = "call"
-        if not outcome.paused or reason != "call":
+        if not outcome.paused or (reason != "call" and not turn.sent.holds):
             self._in_line = False
             await self._request.end()
         decoded = len(turn.sent.sampled)

@@ -25,7 +25,7 @@ from caesura.intercept.calls.react import observation
 from caesura.intercept.calls.thinking import REGIONS, open_at_end, regions_shown
 from caesura.scheduler.errors import ContextOverflow, UsageError
 from caesura.scheduler.histories import Reads
-from caesura.scheduler.messages import MEDIA_KINDS, Message, ToolSpec, has_media, text_of
+from caesura.scheduler.messages import LATE, MEDIA_KINDS, Message, ToolSpec, has_media, text_of
 from caesura.scheduler.vllm.client.rendering.roles import (
     TRUSTED,
     Roles,
@@ -326,7 +326,9 @@ class Renderer:
     @cached_property
     def roles(self) -> Roles:
         """What the template takes; two threads may ask it at once, with the same result."""
-        return probed(self._write_plainly)
+        found = probed(self._write_plainly)
+        # An id that counts calls is not known where only what is new is written.
+        return replace(found, late=False) if self._counts_calls else found
 
     @cached_property
     def reads(self) -> Reads:
@@ -435,7 +437,7 @@ def _with_observations(messages: Sequence[Message]) -> Iterator[Message]:
     for message in messages:
         if message.get("role") == "assistant":
             called = bool(message.get("tool_calls"))
-        if message.get("role") == "tool" and not called:
+        if message.get("role") == "tool" and not called and not message.get(LATE):
             text = observation(text_of(message.get("content"))).rstrip("\n")
             yield {"role": "user", "content": text}
         else:

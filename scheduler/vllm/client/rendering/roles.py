@@ -12,9 +12,18 @@ import logging
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
-from caesura.scheduler.messages import Message, ToolSpec, has_media, parts_of, text_of
+from caesura.scheduler.messages import (
+    LATE,
+    Message,
+    ToolSpec,
+    has_media,
+    late_as_user,
+    parts_of,
+    text_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +49,8 @@ _LATER = ("us", "usa", "usu", "ussu", "usau", "uas", "uasu")
 _WITHOUT_TEXT = "cCe"
 """Letters of messages that have no text of their own: calls, several calls, and nothing."""
 _LATER_BEHIND_RESULTS = ("ucrs", "ucrsa", "ucrsu")
+_LATE = ("ucrar", "ucrarau", "ucracrr", "uar", "uarau")
+"""Results behind later messages. What follows a turn is written without what is before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +77,8 @@ class Roles:
     """A text in a message with calls."""
     before_calls: bool = True
     """A text of the assistant in a message before the one with calls."""
+    late: bool = True
+    """A result that stands behind later messages than its call's results."""
 
     @property
     def told(self) -> tuple[str, ...]:
@@ -80,7 +93,8 @@ class Roles:
 
         Parts that are all text become one.
         """
-        messages = [*self._taken(messages)]
+        told = [*messages] if self.late else late_as_user(messages)
+        messages = [*self._taken(told)]
         leading = leading_system(messages)
         later = messages[len(leading) :]
         if len(leading) > 1 and not self.several:
@@ -115,6 +129,9 @@ class Roles:
         results: dict[Any, list[Message]] = {}
         for number, message in enumerate(messages):
             message = _with_text(message)
+            if message.get(LATE):
+                yield {key: each for key, each in message.items() if key != LATE}
+                continue
             if message.get("role") == "tool" and message.get("tool_call_id") in results:
                 continue  # it stands behind its call already
             if message.get("role") != "assistant":
@@ -146,6 +163,7 @@ _OTHERWISE = {
     "answers": "answers in a row become one",
     "empty": "an answer without text and calls is left out",
     "several_calls": "calls of one turn become turns of one call each",
+    "late": "a result behind later messages becomes the user's",
 }
 _SPLIT = "a text beside a call becomes an answer before it"
 _LOST = "a text beside a call is lost"
@@ -165,7 +183,7 @@ def _results_of(messages: Sequence[Message], calls: Sequence[Any]) -> dict[Any, 
     for message in messages:
         if message.get("role") != "tool":
             break
-        if message.get("tool_call_id") in found:
+        if message.get("tool_call_id") in found and not message.get(LATE):
             found[message["tool_call_id"]].append(_with_text(message))
     return found
 
@@ -218,11 +236,31 @@ def probed(render: Render) -> Roles:
         several_calls=not calls or takes("uCrR", "uCrRau"),
         beside_calls=not calls or takes("utr"),
         before_calls=not calls or takes("uacr", "uacrau"),
+        late=not calls or (takes(*_LATE) and _begins_alike(render)),
     )
     if found.told:
         said = "; ".join(found.told)
         logger.info("the chat template does not take all messages as they may be sent: %s", said)
     return found
+
+
+def _begins_alike(render: Render) -> bool:
+    """Return whether a late result is written alike with and without its call in sight.
+
+    The model's next turn must also begin behind it as behind a question. The templates of DeepSeek
+    go on within the turn of the call instead, which has ended.
+    """
+    behind = []
+    for conversation in ("ucrar", "uar", "u"):
+        messages = [_marked(letter, at) for at, letter in enumerate(conversation)]
+        text = render(messages, (_TOOL,))
+        before = _mark(len(conversation) - (2 if len(conversation) > 1 else 1))
+        behind.append(text[text.rindex(before) + len(before) :])
+    with_call, alone, asked = behind
+    pairs = zip(reversed(alone), reversed(asked), strict=False)
+    same = takewhile(lambda pair: pair[0] == pair[1], pairs)
+    marked = [text.replace(_mark(at), "") for text, at in ((with_call, 4), (alone, 2))]
+    return marked[0] == marked[1] and any(letter.isalpha() for letter, _ in same)
 
 
 def pictures_in(render: Render) -> tuple[str, ...]:
