@@ -40,7 +40,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("--out", type=Path, default=Path(".cache/gpu-check"), help="folder of report and logs")
     add("--minutes", type=float, default=25, help="the time for all checks")
-    add("--only", nargs="+", choices=CHECKS, metavar="CHECK", help=f"of {', '.join(CHECKS)}")
+    only = f"of {', '.join(CHECKS)}; the report keeps what an earlier run found of the others"
+    add("--only", nargs="+", choices=CHECKS, metavar="CHECK", help=only)
     add_option(parser)
     add("--scale", choices=SCALES, help="default: device with a GPU, else small")
     args = parser.parse_args(arguments)
@@ -68,20 +69,22 @@ def main(arguments: Sequence[str]) -> int:
         console.print("in small, as on a CPU: this tests the checks and measures nothing")
     args.out.mkdir(parents=True, exist_ok=True)
     chosen = {name: CHECKS[name] for name in CHECKS if not args.only or name in args.only}
-    findings: dict[str, Finding] = {}
+    findings = earlier(args.out, scale.name) if args.only else {}
+    left = list(chosen)
 
     with console.status("") as status:
 
         def told(name: str, found: Finding) -> None:
             findings[name] = found
             console.print(f"{found.status}: {CHECKS[name].title}. {found.summary}", markup=False)
-            left = [each for each in chosen if each not in findings]
+            left.remove(name)
             status.update(f"{CHECKS[left[0]].title} ..." if left else "")
-            _write(args.out, scale.name, findings)
+            write(args.out, scale.name, findings)
 
         status.update(f"{CHECKS[next(iter(chosen))].title} ...")
         try:
-            Runner(args.out, scale.name, args.minutes * 60).run(chosen, told)
+            runner = Runner(args.out, scale.name, args.minutes * 60, side_by_side=scale.on_device)
+            runner.run(chosen, told)
         except KeyboardInterrupt:
             console.print("interrupted: the report holds what was checked so far")
         else:
@@ -92,7 +95,18 @@ def main(arguments: Sequence[str]) -> int:
     return int(any(found.status == "failed" for found in findings.values()))
 
 
-def _write(folder: Path, scale: str, findings: dict[str, Finding]) -> None:
+def earlier(folder: Path, scale: str) -> dict[str, Finding]:
+    """Return what an earlier run found, so that checks can run in several goes."""
+    try:
+        data = json.loads((folder / "report.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    if data.get("scale") != scale:
+        return {}
+    return {name: Finding.of(found) for name, found in data["checks"].items() if name in CHECKS}
+
+
+def write(folder: Path, scale: str, findings: dict[str, Finding]) -> None:
     titles = {name: check.title for name, check in CHECKS.items()}
     (folder / "report.md").write_text(markdown(findings, titles))
     data = {"scale": scale, "checks": {name: asdict(found) for name, found in findings.items()}}

@@ -24,11 +24,13 @@ from caesura.scheduler.vllm.client.engine import VllmEngine  # noqa: E402
 from caesura.scheduler.vllm.client.launch import start  # noqa: E402
 
 BLOCK_SIZE = 32
-FREE_AT_START = 0.4
+FREE_AT_START = 0.1
 """The share of the device's memory that vLLM wants to be free when an engine starts. Its default
-would refuse a check's second engine. `kv_cache_memory_bytes` says what is then taken."""
+would refuse engines beside others. `kv_cache_memory_bytes` says what is then taken."""
 FAMILY_KV_BYTES = 1 << 30
 """More than a tiny model's pool takes; `num_gpu_blocks_override` says how much it is."""
+STATE_BLOCKS = 3
+"""What a request may hold of a group of recurrent states: its own, one to copy, one to keep."""
 
 
 def engine_args(scale: Scale, model: str, context: int, blocks: int) -> dict[str, Any]:
@@ -61,10 +63,28 @@ def family_args(scale: Scale, family: str, usual: Mapping[str, Any]) -> dict[str
         **usual,
         "dtype": dtype,
         "load_format": "auto",
+        # vLLM wants room in every group for the longest request and the largest step.
         "num_gpu_blocks_override": groups * usual["num_gpu_blocks_override"],
         "kv_cache_memory_bytes": FAMILY_KV_BYTES,
         "async_scheduling": True,
     }
+
+
+async def scarce(model: str, args: Mapping[str, Any], sessions: int) -> dict[str, Any]:
+    """Return arguments with a pool that holds a third of so many sessions, and at least one.
+
+    A recurrent state takes a block as large as those of many tokens: vLLM says how many once it has
+    started.
+    """
+    if model not in FAMILIES or not FAMILIES[model].recurrent:
+        return dict(args)
+    async with ours(model, args, {}, 1) as engine:
+        size = (await engine.command("facts"))["block_size"]
+    most = args["max_model_len"]
+    each = sum(
+        STATE_BLOCKS if kind == "state" else -(-most // size) + 1 for kind in FAMILIES[model].groups
+    )
+    return {**args, "num_gpu_blocks_override": max(each, each * sessions // 3) + 1}
 
 
 @asynccontextmanager

@@ -1,5 +1,6 @@
 """The checks for a machine with a GPU: their code runs here in small, up to the device."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -8,11 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.gpu_check.__main__ import parse
+from benchmarks.gpu_check.__main__ import earlier, parse, write
 from benchmarks.gpu_check.checks import CHECKS, Check
-from benchmarks.gpu_check.finding import Finding, Rows
+from benchmarks.gpu_check.checks import FAMILIES as FAMILIES_CHECKED
+from benchmarks.gpu_check.finding import Finding, Rows, merged
 from benchmarks.gpu_check.report import markdown
 from benchmarks.gpu_check.runner import Runner
+from benchmarks.gpu_check.turn import Turn
 from caesura.runtime.errors import UsageError
 
 
@@ -55,6 +58,51 @@ def test_checks_are_skipped_once_the_time_is_used_up(tmp_path: Path) -> None:
     assert found["machine"].status == "skipped"
 
 
+async def test_a_check_measures_when_it_is_its_turn(tmp_path: Path) -> None:
+    turn = Turn(tmp_path / "load")
+    begun = asyncio.create_task(turn.begin())
+    await asyncio.sleep(0)
+    assert turn.ready.exists()
+    assert not begun.done()
+    turn.give(12.5)
+    assert await begun == 12.5
+    turn.clear()
+    assert not turn.go.exists()
+
+
+def test_parts_are_one_finding_with_the_worst_status() -> None:
+    parts = [
+        Finding("passed", "Equal.", [Rows("Stretches", ("a",), [("1",)])], {"swapped": 2}, 3.0),
+        Finding("skipped", "Needs a GPU."),
+        Finding("failed", "Not equal.", [Rows("Stretches", ("a",), [("2",)])], {"swapped": 1}, 2.0),
+    ]
+    found = merged(parts)
+    assert (found.status, found.summary, found.seconds) == ("failed", "Not equal.", 3.0)
+    assert [list(table.rows) for table in found.tables] == [[("1",), ("2",)]]
+    assert found.figures == {"swapped": 3}
+    assert merged(parts[:2]).status == "passed"
+
+
+def test_engines_start_side_by_side_and_measure_one_by_one(tmp_path: Path) -> None:
+    checks = {
+        "no_such_check": Check("None", 1, ("a", "b"), timed=False),
+        "machine": Check("Machine", 1),
+    }
+    found: dict[str, Finding] = {}
+    Runner(tmp_path, "small", 600, side_by_side=True).run(checks, found.__setitem__)
+    assert found["no_such_check"].status == "failed"
+    assert found["no_such_check"].summary.startswith("a: It ended with exit code 1")
+    assert " b: It ended with exit code 1" in found["no_such_check"].summary
+    assert found["machine"].status == "measured"
+
+
+def test_a_later_run_keeps_what_an_earlier_one_found(tmp_path: Path) -> None:
+    write(tmp_path, "small", {"machine": Finding("measured", "A device.")})
+    assert earlier(tmp_path, "small")["machine"].summary == "A device."
+    assert earlier(tmp_path, "device") == {}
+    assert earlier(tmp_path / "none", "small") == {}
+
+
 def test_every_check_has_a_module() -> None:
     folder = Path(sys.modules[Check.__module__].__file__ or "").parent
     modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
@@ -77,7 +125,8 @@ def test_all_checks_run_in_small(tmp_path: Path) -> None:
     report = json.loads((tmp_path / "report.json").read_text())
     told = {name: (found["status"], found["summary"]) for name, found in report["checks"].items()}
     assert done.returncode == 0, told
-    wanted = dict.fromkeys(CHECKS, "measured") | {"exactness": "passed", "sleeping": "skipped"}
+    wanted = dict.fromkeys(CHECKS, "measured")
+    wanted |= {"exactness": "passed", "families": "skipped", "sleeping": "skipped"}
     assert {name: status for name, (status, _) in told.items()} == wanted, told
     assert report["checks"]["exactness"]["figures"]["swapped"] > 0
     assert report["checks"]["copies"]["figures"]["loaded_tokens"] > 0
@@ -136,3 +185,12 @@ def test_a_second_engine_starts_beside_the_first() -> None:
     # Of 80 GiB, the first engine has taken 16 for the weights of 8B, and 8 for KV and the rest.
     memory = SimpleNamespace(device_="cuda:0", total_memory=80 << 30, free_memory=56 << 30)
     request_memory(memory, SimpleNamespace(gpu_memory_utilization=share))  # raises if too little
+
+
+@pytest.mark.slow
+def test_every_family_is_checked_once() -> None:
+    from benchmarks.gpu_check.checks.exactness import LAYOUTS
+    from tests.engine.families import FAMILIES
+
+    others = (family for _, family in LAYOUTS.values())
+    assert sorted([*FAMILIES_CHECKED, *others]) == sorted(FAMILIES)

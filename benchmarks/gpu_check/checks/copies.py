@@ -16,6 +16,7 @@ from benchmarks.gpu_check.checks.machine import link
 from benchmarks.gpu_check.engines import BLOCK_SIZE, engine_args, greedy, ours, tokens_input
 from benchmarks.gpu_check.finding import Finding, Rows
 from benchmarks.gpu_check.sizes import Scale
+from benchmarks.gpu_check.turn import Turn
 from benchmarks.handling.drive import resume_of, sampling
 from benchmarks.handling.model import WORDS
 from benchmarks.handling.workload import Segment
@@ -44,7 +45,7 @@ class Round:
     loaded: int = 0
 
 
-async def check(scale: Scale, seconds: float) -> Finding:
+async def check(scale: Scale, turn: Turn) -> Finding:
     """Calibrate an engine's link; then compare steps beside swapped and beside kept sessions."""
     context = scale.copies_context + MOST_TURNS * (RESULT + SAID)
     beside = scale.copies_decoding * (DECODED + 64)
@@ -54,12 +55,12 @@ async def check(scale: Scale, seconds: float) -> Finding:
         for tokens in (COPIED_SESSIONS * scale.copies_context // 2, COPIED_SESSIONS * context)
     )
     host_gib = HOST_GIB if scale.on_device else SMALL_HOST_GIB
-    end = time.perf_counter() + seconds
     async with (
         ours(scale.model, small, {"handling": "swap"}, host_gib) as swapping,
         ours(scale.model, large, {"handling": "preserve"}, host_gib) as keeping,
     ):
-        shares, share_rows = await _shares(scale, swapping)
+        end = await turn.begin() + time.perf_counter()
+        shares, share_rows = await _shares(scale, swapping, turn)
         engines = {"swap": swapping.llm, "preserve": keeping.llm}
         seen: dict[str, list[Round]] = {name: [] for name in engines}
         for index in range(-1, ROUNDS):
@@ -90,9 +91,10 @@ async def check(scale: Scale, seconds: float) -> Finding:
 
 
 async def _shares(
-    scale: Scale, engine: VllmEngine
+    scale: Scale, engine: VllmEngine, turn: Turn
 ) -> tuple[dict[str, float], list[tuple[str, ...]]]:
     found = await engine.measure(quick=True, progress=lambda share, what: None)
+    found.save(turn.calibration)
     plain_out, plain_in = link(torch.device("cuda" if scale.on_device else "cpu"))
     shares: dict[str, float] = {}
     rows = []

@@ -3,89 +3,89 @@
 import asyncio
 from typing import Any
 
-from benchmarks.gpu_check.engines import engine_args, family_args, ours
+from benchmarks.gpu_check.engines import engine_args, family_args, ours, scarce
 from benchmarks.gpu_check.finding import Finding, Rows
 from benchmarks.gpu_check.sizes import Scale
 from benchmarks.gpu_check.talks import Compared, Talk, draw, foretell, live
+from benchmarks.gpu_check.turn import Turn
 
 TURNS = 4
 CONTEXT_TOKENS = 2048
 MOST_TIES = 0.25
 """The share of stretches that may be ties, beyond which a check says nothing."""
 
-ON_DEVICE: dict[str, dict[str, Any]] = {
-    "as by default (CUDA graphs, asynchronous)": {},
-    "eager, one step at a time": {"enforce_eager": True, "async_scheduling": False},
-    "CUDA graphs, one step at a time": {"async_scheduling": False},
-    "speculation (n-gram)": {
-        "speculative_config": {
-            "method": "ngram",
-            "num_speculative_tokens": 3,
-            "prompt_lookup_max": 2,
-        }
-    },
+ON_DEVICE: dict[str, tuple[str, dict[str, Any]]] = {
+    "default": ("as by default (CUDA graphs, asynchronous)", {}),
+    "eager": ("eager, one step at a time", {"enforce_eager": True, "async_scheduling": False}),
+    "stepwise": ("CUDA graphs, one step at a time", {"async_scheduling": False}),
+    "speculation": (
+        "speculation (n-gram)",
+        {
+            "speculative_config": {
+                "method": "ngram",
+                "num_speculative_tokens": 3,
+                "prompt_lookup_max": 2,
+            }
+        },
+    ),
 }
-SMALL: dict[str, dict[str, Any]] = {
-    "asynchronous": {"async_scheduling": True},
-    "one step at a time": {"async_scheduling": False},
+SMALL: dict[str, tuple[str, dict[str, Any]]] = {
+    "default": ("asynchronous", {"async_scheduling": True}),
+    "stepwise": ("one step at a time", {"async_scheduling": False}),
 }
 """vLLM's CPU build captures no graphs, and its n-gram speculation has a process of its own."""
 LAYOUTS = {
-    "windows beside full attention": "Gemma 3",
-    "recurrent state beside full attention": "Qwen3-Next",
+    "windows": ("windows beside full attention", "Gemma 3"),
+    "recurrent": ("recurrent state beside full attention", "Qwen3-Next"),
 }
 """Families with several groups of KV cache; each runs asynchronously, as by default on a device."""
 
 
-async def check(scale: Scale, seconds: float) -> Finding:
-    """Compare sessions in each variant, in a pool too small for all of them."""
-    rows, different, swapped = [], [], 0
-    for name, model, args in _variants(scale):
-        found = await _variant(scale, model, args)
-        handled = ", ".join(f"{count} {how}" for how, count in sorted(found.handlings.items()))
-        stretches = found.equal + found.ties + len(found.different)
-        rows.append(
-            [
-                name,
-                str(stretches),
-                str(found.equal),
-                str(found.ties),
-                str(len(found.different)),
-                handled,
-            ]
-        )
-        different += [f"{name}: {each}" for each in found.different]
-        if found.ties > MOST_TIES * stretches:
-            different.append(f"{name}: {found.ties} of {stretches} stretches are ties")
-        swapped += found.handlings.get("swap", 0)
+async def check(scale: Scale, turn: Turn, part: str) -> Finding:
+    """Compare sessions on the engine that `part` names, in a pool too small for all of them."""
+    usual = engine_args(scale, scale.exact_model, CONTEXT_TOKENS, scale.exact_pool)
+    if part in LAYOUTS:
+        name, family = LAYOUTS[part]
+        args = family_args(scale, family, usual)
+        return await compare(scale, f"{name} ({family})", family, args)
+    options = ON_DEVICE if scale.on_device else SMALL
+    if part not in options:
+        return Finding("skipped", f"{part}: needs a GPU.")
+    name, more = options[part]
+    return await compare(scale, name, scale.exact_model, {**usual, **more})
+
+
+async def compare(scale: Scale, name: str, model: str, args: dict[str, Any]) -> Finding:
+    """Run the sessions of all talks at once in an engine; hold them against their stretches."""
+    found = await _run(scale, model, args)
+    handled = ", ".join(f"{count} {how}" for how, count in sorted(found.handlings.items()))
+    stretches = found.equal + found.ties + len(found.different)
+    counts = (stretches, found.equal, found.ties, len(found.different))
     columns = ("engine", "stretches", "equal", "ties", "different", "resumes")
-    table = Rows("Stretches between pauses, against the same context from scratch.", columns, rows)
-    figures = {"different": len(different), "swapped": swapped}
-    if different:
-        return Finding("failed", f"{different[0]} ({len(different)} in all).", [table], figures)
+    row = [name, *map(str, counts), handled]
+    table = Rows("Stretches between pauses, against the same context from scratch.", columns, [row])
+    swapped = found.handlings.get("swap", 0)
+    figures: dict[str, float | str | bool] = {
+        "different": len(found.different),
+        "swapped": swapped,
+    }
+    if found.different:
+        first = f"{name}: {found.different[0]} ({len(found.different)} in all)."
+        return Finding("failed", first, [table], figures)
+    if found.ties > MOST_TIES * stretches:
+        told = f"{name}: {found.ties} of {stretches} stretches are ties."
+        return Finding("failed", told, [table], figures)
     if not swapped:
-        return Finding("failed", "No pause was swapped: the pool was too large.", [table], figures)
+        told = f"{name}: no pause was swapped, since the pool was too large."
+        return Finding("failed", told, [table], figures)
     return Finding("passed", "All stretches are equal or ties.", [table], figures)
 
 
-def _variants(scale: Scale) -> list[tuple[str, str, dict[str, Any]]]:
-    """Return each variant's name, its model, and the arguments of its engine."""
-    usual = engine_args(scale, scale.exact_model, CONTEXT_TOKENS, scale.exact_pool)
-    options = ON_DEVICE if scale.on_device else SMALL
-    variants = [(name, scale.exact_model, {**usual, **more}) for name, more in options.items()]
-    return [
-        *variants,
-        *(
-            (f"{name} ({family})", family, family_args(scale, family, usual))
-            for name, family in LAYOUTS.items()
-        ),
-    ]
-
-
-async def _variant(scale: Scale, model: str, args: dict[str, Any]) -> Compared:
+async def _run(scale: Scale, model: str, args: dict[str, Any]) -> Compared:
     compared = Compared()
     longest = CONTEXT_TOKENS // TURNS - 64
-    async with ours(model, args, {"handling": "swap"}, host_gib=1) as engine:
+    pool = await scarce(model, args, scale.exact_sessions)
+    async with ours(model, pool, {"handling": "swap"}, host_gib=1) as engine:
         talks: list[Talk] = []
         for number in range(scale.exact_sessions):
             talks.append(draw(f"talk-{number}", number, TURNS, longest))

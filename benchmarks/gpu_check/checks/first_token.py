@@ -6,6 +6,7 @@ import time
 from benchmarks.gpu_check.engines import BLOCK_SIZE, engine_args, ours, stock
 from benchmarks.gpu_check.finding import Finding, Rows
 from benchmarks.gpu_check.sizes import Scale
+from benchmarks.gpu_check.turn import Turn
 from benchmarks.handling.model import WORDS
 from benchmarks.pairs import ratio
 from benchmarks.plain import one_request
@@ -14,15 +15,15 @@ DECODED = 32
 WARM_UP = 2
 
 
-async def check(scale: Scale, seconds: float) -> Finding:
+async def check(scale: Scale, turn: Turn) -> Finding:
     """Time single requests on two engines side by side, in changing order."""
     blocks = 8 * (scale.first_token_prompt + DECODED) // BLOCK_SIZE
     args = engine_args(scale, scale.model, scale.first_token_prompt + 2 * DECODED, blocks)
-    end = time.perf_counter() + seconds
     seen: dict[str, list[tuple[float, float]]] = {"stock": [], "caesura": []}
     rng = random.Random(0)
     async with stock(scale.model, args) as plain, ours(scale.model, args, {}, 1) as engine:
         engines = {"stock": plain, "caesura": engine.llm}
+        end = await turn.begin() + time.perf_counter()
         for index in range(-WARM_UP, scale.pairs):
             words = rng.choices(WORDS, k=scale.first_token_prompt)
             for name in list(engines) if index % 2 else list(reversed(engines)):

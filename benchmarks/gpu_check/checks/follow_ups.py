@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -23,6 +24,7 @@ from benchmarks.door import free_port, server
 from benchmarks.gpu_check.engines import BLOCK_SIZE, engine_args
 from benchmarks.gpu_check.finding import Finding, Rows
 from benchmarks.gpu_check.sizes import Scale
+from benchmarks.gpu_check.turn import Turn
 from benchmarks.handling.figures import percentile
 from benchmarks.handling.model import benchmark_model
 from benchmarks.pairs import ratio
@@ -53,7 +55,7 @@ TOOL = {
 
 
 @dataclass(frozen=True)
-class Turn:
+class Step:
     """One request: its seconds, and its prompt's tokens."""
 
     seconds: float
@@ -69,7 +71,7 @@ class Seen:
     p99: list[float] = field(default_factory=list)
     computed: list[float] = field(default_factory=list)
 
-    def add(self, agents: Sequence[Sequence[Turn]]) -> None:
+    def add(self, agents: Sequence[Sequence[Step]]) -> None:
         """Count a round: of each agent its turns, of which all but the first are follow-ups."""
         later = [turn for turns in agents for turn in turns[1:]]
         seconds = [turn.seconds for turn in later]
@@ -85,21 +87,21 @@ SHOWN = {
 }
 
 
-async def check(scale: Scale, seconds: float) -> Finding:
+async def check(scale: Scale, turn: Turn) -> Finding:
     """Run the same agents against both servers, round by round."""
-    end = time.perf_counter() + seconds
     seen = {"vllm serve": Seen(), "caesura serve": Seen()}
     # In a thread: what starts a server waits for it in an event loop of its own.
     with ExitStack() as stack:
         # What a server remembers of tools and responses is not the user's, and gone afterwards.
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         environment = {**os.environ, "XDG_CACHE_HOME": folder, "XDG_STATE_HOME": folder}
-        urls = {
-            name: await asyncio.to_thread(
-                stack.enter_context, server(command, free_port(), environment)
-            )
-            for name, command in _commands(scale).items()
-        }
+        commands = _commands(scale, turn.calibration)
+        starting = (
+            asyncio.to_thread(stack.enter_context, server(command, free_port(), environment))
+            for command in commands.values()
+        )
+        urls = dict(zip(commands, await asyncio.gather(*starting), strict=True))
+        end = await turn.begin() + time.perf_counter()
         took = 0.0
         for index in range(-1, MOST_ROUNDS):
             began = time.perf_counter()
@@ -114,7 +116,7 @@ async def check(scale: Scale, seconds: float) -> Finding:
     return _finding(scale, seen)
 
 
-def _commands(scale: Scale) -> dict[str, list[str]]:
+def _commands(scale: Scale, calibration: Path) -> dict[str, list[str]]:
     """Return the arguments of Python that start both servers, but for the port."""
     model = benchmark_model(scale.model)
     named = ("--model", model, "--served-model-name", MODEL, "--port", "{port}")
@@ -122,7 +124,8 @@ def _commands(scale: Scale) -> dict[str, list[str]]:
     calls = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
     told = ("--enable-prompt-tokens-details", "--disable-uvicorn-access-log")
     host = ("--host", "127.0.0.1", *told)
-    ours = ("--host-gib", str(scale.agent_host_gib), "--no-calibrate", "--no-trace")
+    known = ("--calibration", str(calibration)) if calibration.exists() else ("--no-calibrate",)
+    ours = ("--host-gib", str(scale.agent_host_gib), *known, "--no-trace")
     return {
         "vllm serve": ["vllm.entrypoints.openai.api_server", *named, *host, *calls, *engine],
         "caesura serve": ["caesura", "serve", *named, *ours, "--format", "hermes", "--", *engine],
@@ -143,7 +146,7 @@ def _flags(args: Mapping[str, Any]) -> list[str]:
     return flags
 
 
-async def _round(url: str, scale: Scale, index: int) -> list[list[Turn]]:
+async def _round(url: str, scale: Scale, index: int) -> list[list[Step]]:
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as http:
         agents = range(scale.agents)
         return await asyncio.gather(*(_agent(http, url, scale, index, each) for each in agents))
@@ -151,7 +154,7 @@ async def _round(url: str, scale: Scale, index: int) -> list[list[Turn]]:
 
 async def _agent(
     http: aiohttp.ClientSession, url: str, scale: Scale, index: int, which: int
-) -> list[Turn]:
+) -> list[Step]:
     """Run one agent. Both servers see the same texts, which no other round or agent shares."""
     rng = random.Random(f"{index}-{which}")
     messages: list[dict[str, Any]] = [
@@ -180,7 +183,7 @@ def _text(rng: random.Random, words: int) -> str:
 
 async def _request(
     http: aiohttp.ClientSession, url: str, messages: Sequence[Mapping[str, Any]]
-) -> tuple[Turn, dict[str, Any]]:
+) -> tuple[Step, dict[str, Any]]:
     """Send one request; return what it took, and the call that the model made."""
     body = {
         "model": MODEL,
@@ -203,7 +206,7 @@ async def _request(
     call, told = calls[0], calls[0]["function"]
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
     function = {"name": told["name"], "arguments": told["arguments"]}
-    turn = Turn(taken, usage["prompt_tokens"], cached)
+    turn = Step(taken, usage["prompt_tokens"], cached)
     return turn, {"id": call["id"], "type": "function", "function": function}
 
 

@@ -1,25 +1,38 @@
 """Sessions with tools under load: Caesura, stock vLLM, and stock vLLM with native offloading."""
 
+import asyncio
+import random
+import statistics
 import tempfile
 import time
+from contextlib import AsyncExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_check.engines import BLOCK_SIZE
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from benchmarks.gpu_check.engines import BLOCK_SIZE, greedy, tokens_input
 from benchmarks.gpu_check.finding import Finding, Rows
 from benchmarks.gpu_check.sizes import Scale
-from benchmarks.handling import STOCK
+from benchmarks.gpu_check.turn import Turn
+from benchmarks.handling import STOCK, SYSTEMS
+from benchmarks.handling.drive import Driver
 from benchmarks.handling.figures import figures as figures_of
+from benchmarks.handling.ledger import new_ledger, read_ledger
 from benchmarks.handling.mix import Mix
-from benchmarks.handling.run import Plan, run
-from benchmarks.handling.speed import measure_speed, saturation
-from benchmarks.handling.systems import Settings
-from benchmarks.handling.workload import counted, poisson
+from benchmarks.handling.model import WORDS
+from benchmarks.handling.run import Plan
+from benchmarks.handling.speed import BUSY_BATCH, Stamps, saturation, step_seconds
+from benchmarks.handling.systems import Settings, engine
+from benchmarks.handling.workload import Speed, counted, poisson
 from benchmarks.pairs import ratio
+from benchmarks.plain import one_request
 
 LOAD = 0.5
 """Of the rate that would keep an engine busy that computes nothing twice."""
 SPEED_SESSIONS = 60
+SPEED_PROMPT, SPEED_PROMPTS, SPEED_CONTEXT, SPEED_DECODED = 512, 6, 200, 48
 MOST_ROUNDS = 4
 TAIL = 0.4
 """Sessions count whose tools end within so many windows behind the window."""
@@ -33,22 +46,33 @@ SHOWN = {
 }
 
 
-async def check(scale: Scale, seconds: float) -> Finding:
-    """Serve the same sessions at the same moments by each system, round by round."""
-    end = time.perf_counter() + seconds
+async def check(scale: Scale, turn: Turn) -> Finding:
+    """Serve the same sessions at the same moments by each system, round by round.
+
+    All engines stay up, so that rounds cost no starts; before each the prefix cache is emptied.
+    """
     settings = Settings(
         blocks=scale.load_pool,
         model=scale.model,
         batched_tokens=2048 if scale.on_device else 512,
         sequences=256 if scale.on_device else 64,
-        host_gib=32 if scale.on_device else 1,
+        host_gib=16 if scale.on_device else 1,
         context_tokens=scale.load_context,
         eager=not scale.on_device,
         asynchronous=scale.on_device,
+        calibration=str(turn.calibration) if turn.calibration.exists() else None,
     )
     seen: dict[str, list[dict[str, float]]] = {system: [] for system in scale.load_systems}
-    with tempfile.TemporaryDirectory() as folder:
-        rate = await _rate(scale, settings, Path(folder))
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        ledgers = {system: new_ledger(folder / system) for system in seen}
+        engines = {
+            system: await stack.enter_async_context(engine(system, settings, ledgers[system]))
+            for system in seen
+        }
+        end = await turn.begin() + time.perf_counter()
+        sessions = poisson(_mix(scale).draw, 1.0, SPEED_SESSIONS, seed=0)
+        rate = saturation(sessions, await _speed(engines[STOCK]))
         took = 0.0
         for index in range(MOST_ROUNDS):
             began = time.perf_counter()
@@ -57,19 +81,63 @@ async def check(scale: Scale, seconds: float) -> Finding:
             order = list(seen) if index % 2 == 0 else list(reversed(seen))
             for system in order:
                 plan = _plan(scale, system, rate, index)
-                made = await run(plan, settings, Path(folder), lambda done: None)
+                made = await _run(plan, engines[system], ledgers[system])
                 seen[system].append(figures_of(made, scale.window_seconds))
             took = time.perf_counter() - began
     return _finding(scale, rate, seen)
 
 
+async def _run(plan: Plan, llm: AsyncLLM, ledger: Path) -> dict[str, Any]:
+    """Serve the plan's sessions until all that count are done; return what was seen."""
+    await llm.reset_prefix_cache()
+    before = read_ledger(ledger)
+    driver = Driver(llm, pausing=SYSTEMS[plan.system] is not None)
+    running = {asyncio.create_task(driver.run(each)): each.key for each in plan.sessions}
+    counted_tasks = [task for task, key in running.items() if key in plan.counted]
+    try:
+        async with asyncio.timeout(plan.longest_seconds):
+            await asyncio.gather(*counted_tasks)
+    except TimeoutError:
+        pass
+    finally:
+        seconds = driver.now()
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+    after = read_ledger(ledger)
+    return {
+        "seconds": seconds,
+        "ledger": {name: after[name] - before[name] for name in after},
+        "sessions": [
+            {**asdict(record), "counted": record.key in plan.counted} for record in driver.records
+        ],
+    }
+
+
+async def _speed(llm: AsyncLLM) -> Speed:
+    """Return what prefills and steps cost on an engine that is warm."""
+    rng = random.Random(0)
+
+    async def stamps() -> Stamps:
+        words, said, taken = rng.choices(WORDS, k=SPEED_CONTEXT), 0, []
+        request = llm.generate(tokens_input(words), greedy(SPEED_DECODED), f"speed-{rng.random()}")
+        async for output in request:
+            said += len(output.outputs[0].token_ids)
+            taken.append((time.perf_counter(), said))
+        return taken
+
+    async def streams() -> list[Stamps]:
+        return await asyncio.gather(*(stamps() for _ in range(BUSY_BATCH)))
+
+    await streams()
+    busy = await step_seconds(streams, SPEED_DECODED // 2)
+    prompts = [rng.choices(WORDS, k=SPEED_PROMPT) for _ in range(SPEED_PROMPTS)]
+    first = [(await one_request(llm, prompt, 1))[1] for prompt in prompts]
+    return Speed(statistics.median(first) / SPEED_PROMPT, busy / BUSY_BATCH, busy)
+
+
 def _mix(scale: Scale) -> Mix:
     return Mix(scale.token_scale, scale.pause_scale, scale.load_context)
-
-
-async def _rate(scale: Scale, settings: Settings, folder: Path) -> float:
-    speed, _ = await measure_speed(settings, folder)
-    return saturation(poisson(_mix(scale).draw, 1.0, SPEED_SESSIONS, seed=0), speed)
 
 
 def _plan(scale: Scale, system: str, rate: float, index: int) -> Plan:

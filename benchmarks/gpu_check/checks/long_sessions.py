@@ -21,6 +21,7 @@ from benchmarks.gpu_check.engines import (
 )
 from benchmarks.gpu_check.finding import Finding, Rows
 from benchmarks.gpu_check.sizes import Scale
+from benchmarks.gpu_check.turn import Turn
 from benchmarks.handling.drive import sampling
 from benchmarks.handling.model import WORDS
 from benchmarks.handling.workload import Segment
@@ -34,15 +35,15 @@ PASSES = 2
 """Cliffs count in the last pass only; the first one compiles and warms up."""
 
 
-async def check(scale: Scale, seconds: float) -> Finding:
+async def check(scale: Scale, turn: Turn) -> Finding:
     """Grow one session turn by turn in each engine, and time the first token of each turn."""
     turns = scale.long_context // scale.long_turn
     context = scale.long_context + turns * SAID + BLOCK_SIZE
     args = engine_args(scale, scale.model, context, 2 * context // BLOCK_SIZE + 64)
     given = [random.Random(turn).choices(WORDS, k=scale.long_turn) for turn in range(turns)]
-    async with ours(scale.model, args, {}, 1) as engine:
+    async with ours(scale.model, args, {}, 1) as engine, stock(scale.model, args) as llm:
+        await turn.begin()
         mine = [await _session(engine.llm, given, f"long-{index}") for index in range(PASSES)][-1]
-    async with stock(scale.model, args) as llm:
         theirs = [await _anew(llm, given, f"anew-{index}") for index in range(PASSES)][-1]
     rows = [
         (f"{(turn + 1) * scale.long_turn:,}", f"{1e3 * a:.1f}", f"{1e3 * b:.1f}", f"{a / b:.2f}")

@@ -8,13 +8,15 @@ import torch
 
 from benchmarks.gpu_check.finding import Finding, Rows
 from benchmarks.gpu_check.sizes import Scale
+from benchmarks.gpu_check.turn import Turn
 
 COPIED_BYTES = 256 << 20
 REPEATS = 7
 
 
-async def check(scale: Scale, seconds: float) -> Finding:
+async def check(scale: Scale, turn: Turn) -> Finding:
     """Name the machine and measure plain copies in both directions."""
+    await turn.begin()
     device = torch.device("cuda" if scale.on_device else "cpu")
     out, back = link(device)
     about = {

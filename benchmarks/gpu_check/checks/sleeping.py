@@ -9,6 +9,7 @@ from benchmarks.gpu_check.engines import BLOCK_SIZE, engine_args, greedy, ours, 
 from benchmarks.gpu_check.finding import Finding, Rows
 from benchmarks.gpu_check.sizes import Scale
 from benchmarks.gpu_check.talks import Compared, draw, foretell, live
+from benchmarks.gpu_check.turn import Turn
 from benchmarks.handling.model import WORDS
 from caesura.scheduler.vllm.client.engine import VllmEngine
 
@@ -18,7 +19,7 @@ LEVEL = 1
 DECODED = 48
 
 
-async def check(scale: Scale, seconds: float) -> Finding:
+async def check(scale: Scale, turn: Turn) -> Finding:
     """Put an engine to sleep; what it says afterwards must be what it said before."""
     from vllm.platforms import current_platform
 

@@ -1,0 +1,20 @@
+"""Sessions of tiny models of every other family that can be served are exact on a device."""
+
+from benchmarks.gpu_check.checks.exactness import CONTEXT_TOKENS, compare
+from benchmarks.gpu_check.engines import engine_args, family_args
+from benchmarks.gpu_check.finding import Finding
+from benchmarks.gpu_check.sizes import Scale
+from benchmarks.gpu_check.turn import Turn
+from tests.engine.families import FAMILIES
+
+
+async def check(scale: Scale, turn: Turn, part: str) -> Finding:
+    """Compare sessions of the family that `part` names, with asynchronous scheduling."""
+    if not scale.on_device:
+        return Finding("skipped", "Needs a GPU: tests/engine has the families on CPUs.")
+    usual = engine_args(scale, scale.exact_model, CONTEXT_TOKENS, scale.exact_pool)
+    # Experts that are close to each other change with a batch's rounding in bfloat16.
+    args = {**family_args(scale, part, usual), "dtype": FAMILIES[part].dtype, "enforce_eager": True}
+    if not FAMILIES[part].caches_prefixes:
+        args["enable_prefix_caching"] = False
+    return await compare(scale, part, part, args)
