@@ -22,6 +22,7 @@ from benchmarks.gpu_check.finding import Finding
 from benchmarks.gpu_check.report import markdown, tables
 from benchmarks.gpu_check.runner import Runner
 from benchmarks.gpu_check.sizes import DEVICE, SCALES, SMALL
+from benchmarks.handling.model import benchmark_model
 
 NO_VLLM = (
     "vLLM is not installed for this Python: install a wheel of it with"
@@ -81,6 +82,9 @@ def main(arguments: Sequence[str]) -> int:
             status.update(f"{CHECKS[left[0]].title} ..." if left else "")
             write(args.out, scale.name, findings)
 
+        status.update("making models ...")
+        for model in {scale.exact_model, scale.model}:
+            benchmark_model(model)  # before the checks, since several may want the same one
         status.update(f"{CHECKS[next(iter(chosen))].title} ...")
         try:
             runner = Runner(args.out, scale.name, args.minutes * 60, side_by_side=scale.on_device)
