@@ -50,12 +50,14 @@ __all__ = [
 class CallGoesOn:
     """The model goes on while a call runs in the background.
 
-    `text` is what the model is told in place of the result. Its `ToolReturned` comes in a later
-    turn, when the model is told the result.
+    `text` is what the model is told in place of the result. The `ToolReturned` of a call that is
+    made here comes in a later turn, when the model is told the result.
     """
 
     call: ToolCall
     text: str
+    is_clients: bool = False
+    """Whether the caller runs it, and tells its result in a later conversation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,8 @@ class Plan:
     """How many answers the request gets, each from a run of its own."""
     notes: tuple[str, ...] = ()
     """What of the request is left out, beside its fields."""
+    client_background: frozenset[str] = frozenset()
+    """Those of the client's tools for whose results the model does not wait."""
     agent: str | None = None
     """The agent that the request names as its model."""
 
@@ -115,6 +117,8 @@ class RunContext:
     """The tools whose calls are run here."""
     client_tools: frozenset[str] = frozenset()
     """The names of the tools whose calls end the run, since the client runs them."""
+    client_background: frozenset[str] = frozenset()
+    """Those of them whose calls do not: the model goes on, and is told results in later runs."""
     limits: Limits = field(default_factory=Limits)
     budget: Budget | None = None
     """What is left of the limits, where several runs share them."""
@@ -146,6 +150,7 @@ class RunContext:
         return cls(
             registry=plan.registry,
             client_tools=plan.client_tools,
+            client_background=plan.client_background,
             limits=plan.limits,
             sampling=plan.sampling,
             pausing=plan.spec.pausing,

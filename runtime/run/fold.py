@@ -296,7 +296,8 @@ class Transcript(RunFold[Never]):
         self._end_turn()
 
     def _on_going_on(self, event: CallGoesOn) -> None:
-        self._late[event.call.id] = event.call.name
+        if not event.is_clients:
+            self._late[event.call.id] = event.call.name
         self._answer(event.call.id, event.text)
 
     def _on_returned(self, event: ToolReturned) -> None:

@@ -164,9 +164,9 @@ class BackgroundCalls:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def goes_on(call: ToolCall) -> CallGoesOn:
+def goes_on(call: ToolCall, *, is_clients: bool) -> CallGoesOn:
     """Return the event of a call that goes on while the model does."""
-    return CallGoesOn(call, acknowledgement(call.id, call.name))
+    return CallGoesOn(call, acknowledgement(call.id, call.name), is_clients)
 
 
 async def told_late(returned: ToolReturned, pictures: Pictures) -> Message:

@@ -49,8 +49,9 @@ def run(
 
     `dispatcher` runs the calls of the context's registry. It answers a call of an unknown tool with
     an error, which the model sees. The client runs the calls of the context's `client_tools`: a
-    turn with such a call ends the run with reason `calls`, and drops its own calls. If `sampling`
-    requires a call, then only until the model has made one.
+    turn with such a call ends the run with reason `calls`, and drops its own calls. The model goes
+    on behind calls of `client_background` alone. If `sampling` requires a call, then only until
+    the model has made one.
 
     The caller closes the session. The session can take another run only after a run that ended
     with `stop` or `length`. To leave early, close the iterator (`contextlib.aclosing`), which
@@ -117,7 +118,7 @@ class _Run:
                         told = await budget.wait(turn.next_of_tools(self._session, self._order))
                         yield self._counted(told)
                     told_late: list[ToolReturned] = []
-                    if late.are_open and not turn.inline:
+                    if (late.are_open or turn.leaves_calls) and not turn.inline:
                         between = self._between(turn, told_late, waits=ended is not None)
                         async with aclosing(between) as telling:
                             async for each in telling:
@@ -157,21 +158,23 @@ class _Run:
         The results that are told in late messages are added to `told`. With `waits` it waits for
         one, up to the bound of the run's limits.
         """
-        before, since = self._late.told_before(), self._clock()
-        while waits and before is None and not self._late.has_results:
-            news = await self._budget.wait(self._late.news(self._session, since))
-            if news == "expired":
-                return
-            if isinstance(news, ToolReported):
-                yield news
-        due = await self._budget.wait(self._late.due(before))
+        due: list[ToolReturned] = []
+        if self._late.are_open:
+            before, since = self._late.told_before(), self._clock()
+            while waits and before is None and not self._late.has_results:
+                news = await self._budget.wait(self._late.news(self._session, since))
+                if news == "expired":
+                    return
+                if isinstance(news, ToolReported):
+                    yield news
+            due = await self._budget.wait(self._late.due(before))
         for returned in due:
             if turn.answer(returned):
                 yield self._counted(returned)
             else:
                 told.append(returned)
         for call in turn.left_open():
-            yield goes_on(call)
+            yield goes_on(call, is_clients=turn.is_clients(call.name))
         for returned in told:
             yield self._counted(returned)
 
@@ -202,6 +205,7 @@ class _Turn:
         self._registry = context.registry
         self._own_tools = context.registry.names
         self._client_tools = context.client_tools
+        self._client_background = context.client_background
         self._pausing = context.pausing
         self._text: list[str] = []
         self._malformed_text: list[str] = []
@@ -218,6 +222,8 @@ class _Turn:
         self.end: TurnEnded | None = None
         self._telling: list[asyncio.Task[None]] = []
         self.inline = False
+        self.leaves_calls = False
+        """Whether it has calls that the client runs while the model goes on."""
 
     def take(self, event: Event) -> None:
         """Add one engine event; start the tool of a call while the model still decodes."""
@@ -239,8 +245,13 @@ class _Turn:
     def _take_call(self, event: CallFinished) -> None:
         call = ToolCall(event.call_id, event.name, event.arguments)
         self.inline = event.inline
-        if not self._pausing or self._is_clients(call.name):
-            self._clients.append(call)
+        if not self._pausing or self.is_clients(call.name):
+            if self._pausing and call.name in self._client_background and not event.inline:
+                self._calls[call.id] = call
+                self._background.add(call.id)
+                self.leaves_calls = True
+            else:
+                self._clients.append(call)
             return
         self._budget.begin_call()
         self._calls[call.id] = call
@@ -262,7 +273,8 @@ class _Turn:
         answer.set_result(malformed(event.call_id, name, event.text, event.reason))
         self._returned.put_nowait(answer)
 
-    def _is_clients(self, name: str) -> bool:
+    def is_clients(self, name: str) -> bool:
+        """Return whether the client runs the calls of a tool."""
         return name in self._client_tools and name not in self._own_tools
 
     @property

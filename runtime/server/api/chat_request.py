@@ -7,7 +7,7 @@ ignored.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
@@ -34,6 +34,7 @@ from caesura.runtime.server.api.fields import (
     MAX_MESSAGES,
     MAX_TOOLS,
     AllowedChoice,
+    BackgroundName,
     CustomChoice,
     Listed,
     Name,
@@ -44,8 +45,10 @@ from caesura.runtime.server.api.fields import (
     Priority,
     ResponseFormat,
     SamplingFields,
+    ServerToolNames,
     TemplateVariables,
     ToolChoice,
+    Waits,
     in_words,
     template_variables,
 )
@@ -177,6 +180,7 @@ class ToolFunction(Part):
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
+    async_: Waits = None
 
 
 class ClientTool(Part):
@@ -184,6 +188,7 @@ class ClientTool(Part):
 
     type: Literal["function"]
     function: ToolFunction
+    async_: Waits = None
 
     @property
     def name(self) -> str:
@@ -292,7 +297,7 @@ class ChatRequest(SamplingFields):
     tools: Annotated[list[ChatTool], Field(max_length=MAX_TOOLS), Listed] = []
     tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    server_tools: Annotated[list[str], Listed] = []
+    server_tools: ServerToolNames = []
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
@@ -490,12 +495,27 @@ def adapter_of(asked: str, engine: Engine, agents: Agents = NO_AGENTS) -> str | 
     raise ApiError(404, message, param="model", code="model_not_found")
 
 
-def selected(names: Sequence[str], tools: Registry) -> Registry:
+def selected(names: Sequence[object], tools: Registry) -> Registry:
     """Return the tools that `server_tools` names; raise `ApiError` for an unknown one."""
     try:
-        return tools.select(dict.fromkeys(names))
+        return in_background(tools.select(dict.fromkeys(map(str, names))), names)
     except ValueError as error:
         raise invalid(f"server_tools: {error}.", "server_tools", "unknown_tool") from None
+
+
+def in_background(registry: Registry, names: Iterable[object]) -> Registry:
+    """Return the registry, with the tools in the background for which `server_tools` asks it."""
+    return put_in_background(
+        registry, {str(name) for name in names if isinstance(name, BackgroundName)}
+    )
+
+
+def put_in_background(registry: Registry, names: Collection[str]) -> Registry:
+    """Return the registry, in which the named tools run in the background."""
+    if not names:
+        return registry
+    made = [replace(tool, background=True) if tool.name in names else tool for tool in registry]
+    return Registry(made, shared=registry)
 
 
 def _client_tools(tools: Sequence[ChatTool], registry: Registry) -> dict[str, ChatTool]:

@@ -41,7 +41,7 @@ from caesura.scheduler.vllm_server import TokenTap, VllmServer
 Side = Literal["ours", "vllm"]
 Handler = Callable[[Request, Send], Awaitable[None]]
 Spliced = Callable[[Request, Mapping[str, Any], Send], Awaitable[None]]
-_READ = (b'"server_tools"', b'"allowed_tools"', b'"response_format"', b'"custom"')
+_READ = (b'"server_tools"', b'"allowed_tools"', b'"response_format"', b'"custom"', b'"async"')
 """What stands in each chat completion that may be ours."""
 MAX_DEPTH = 200
 """The most brackets within each other in a body; parsers recurse."""
@@ -400,7 +400,15 @@ def _asks_for_ours(given: Mapping[str, Any]) -> bool:
         for call in message["tool_calls"]
     )
     tools = given.get("tools")
-    return any(map(_is_custom, (*(tools if isinstance(tools, list) else ()), *called)))
+    tools = tools if isinstance(tools, list) else ()
+    return any(map(_is_custom, (*tools, *called))) or any(map(_is_async, tools))
+
+
+def _is_async(tool: object) -> bool:
+    """Return whether a client's tool is to run in the background, which is refused here."""
+    function = tool.get("function") if isinstance(tool, dict) else None
+    told = [each for each in (tool, function) if isinstance(each, dict)]
+    return any(each.get("async") for each in told)
 
 
 def _is_custom(each: object) -> bool:

@@ -4,7 +4,7 @@ The fields say what the model may write (formats and tool choices), how tokens a
 the model's chat template is told.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from jsonschema import Draft202012Validator
@@ -55,6 +55,52 @@ def _listed(value: object) -> object:
 
 Listed = BeforeValidator(_listed)
 """Marks a list that may be sent as null, which is an empty list, or as one text."""
+
+
+class BackgroundName(str):
+    """The name of a tool of the server for whose results the model does not wait."""
+
+    __slots__ = ()
+
+
+class NamedServerTool(Strict):
+    """A tool of the server, and whether the model goes on while its calls run."""
+
+    name: str
+    async_: Annotated[bool | None, Field(alias="async")] = None
+
+
+def _server_tool(given: str | NamedServerTool) -> str:
+    if isinstance(given, str):
+        return given
+    return BackgroundName(given.name) if given.async_ else given.name
+
+
+ServerToolNames = Annotated[
+    list[Annotated[str | NamedServerTool, AfterValidator(_server_tool)]], Listed
+]
+"""The names of the server's tools in a request, some of them in the background."""
+
+
+def sent_again(names: Sequence[Any]) -> list[Any]:
+    """Return names of the server's tools as a request may hold them."""
+    return [
+        {"name": str(each), "async": True} if isinstance(each, BackgroundName) else each
+        for each in names
+    ]
+
+
+def _waits(given: bool | None) -> bool | None:
+    if given:
+        raise ValueError(
+            "is not possible here, where a call ends the answer: use /v1/responses, where the model"
+            " goes on behind the call of an async tool"
+        )
+    return given
+
+
+Waits = Annotated[bool | None, Field(alias="async"), AfterValidator(_waits)]
+"""`async` of a client's tool, where an answer ends with its calls."""
 MAX_CHOICE_TEXTS = 1024
 MAX_PATTERN_CHARACTERS = 65_536
 """The longest regular expression or grammar; compiling one takes time that grows with it."""

@@ -36,7 +36,9 @@ from caesura.runtime.server.api.fields import (
     Name,
     NotEmpty,
     Part,
+    ServerToolNames,
     in_words,
+    sent_again,
     valid_schema,
 )
 from caesura.runtime.server.api.messages_tools import (
@@ -400,7 +402,7 @@ class MessagesRequest(BaseModel):
     system: SystemBlocks = []
     tools: Annotated[list[DeclaredTool], Field(max_length=MAX_TOOLS), Listed] = []
     tool_choice: ToolChoice | None = None
-    server_tools: Annotated[list[str], Listed] = []
+    server_tools: ServerToolNames = []
     stream: bool | None = None
     stop_sequences: Annotated[list[NotEmpty], Field(max_length=MAX_STOPS), Listed] = []
     temperature: Annotated[FiniteFloat, Field(ge=0, le=2)] | None = None
@@ -431,7 +433,7 @@ class MessagesRequest(BaseModel):
             "model": self.model,
             "messages": messages,
             "tools": [tool for tool in self._functions() if _name_of(tool) not in self.deferred],
-            "server_tools": self.server_tools,
+            "server_tools": sent_again(self.server_tools),
             "max_tokens": self.max_tokens,
             "stop": self.stop_sequences,
             "temperature": self.temperature,

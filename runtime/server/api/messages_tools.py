@@ -14,7 +14,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from caesura.runtime.events import ToolReturned
 from caesura.runtime.server.api.deferred import SEARCHES, names_in, search_tool
-from caesura.runtime.server.api.fields import Name, Part
+from caesura.runtime.server.api.fields import Name, Part, Waits
 from caesura.runtime.server.api.hosted import (
     MAX_USES,
     WEB_FETCH,
@@ -90,6 +90,7 @@ class ClientTool(Part):
     input_schema: Annotated[dict[str, Any], Field(default_factory=dict)]
     strict: bool | None = None
     defer_loading: bool | None = None
+    async_: Waits = None
 
     def function(self) -> dict[str, Any] | None:
         """Return the tool in the form of chat completions."""

@@ -16,7 +16,7 @@ from caesura.intercept.calls.events import (
     TextDelta,
     TurnEnded,
 )
-from caesura.runtime.events import RunEvent, ToolReturned
+from caesura.runtime.events import CallGoesOn, RunEvent, ToolReturned
 from caesura.runtime.run.fold import RunFold
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.key import sealed
@@ -73,6 +73,8 @@ class Shown:
     pausing: bool = False
     compacts: bool = False
     """Whether the response is the summary of its conversation."""
+    background: frozenset[str] = frozenset()
+    """The client's tools for whose results the model does not wait."""
 
 
 @dataclass(slots=True)
@@ -123,6 +125,8 @@ class Answer(RunFold[Event]):
         self._turn = self._outputs.ids.turn()
         self._turn_has_ended = calls is not None
         self._last_call_is_inline = False
+        self._late: set[str] = set()
+        """The calls in the background, behind which the model has gone on."""
 
     # -- the stream's events ---------------------------------------------------------------------
 
@@ -292,6 +296,8 @@ class Answer(RunFold[Event]):
         function, namespace = self._shown.client.get(name, (name, None))
         made = CustomCallItem if name in self._shown.custom else CallItem
         item = self._called[call_id] = made(self._outputs, call_id, function, namespace)
+        if name in self._shown.background:
+            item.goes_on()
         return item
 
     def _open_server_call(self, call_id: str, name: str) -> OpenCall:
@@ -361,7 +367,15 @@ class Answer(RunFold[Event]):
         self._turn_has_ended = True
         self._turn = self._outputs.ids.turn()
 
+    def _on_going_on(self, event: CallGoesOn) -> None:
+        self._late.add(event.call.id)
+        call = self.calls.get(event.call.id)
+        if call is not None and call.item is not None:
+            call.item.is_passed = True
+
     def _on_returned(self, event: ToolReturned) -> None:
+        if event.call.id in self._late:
+            self._close_message()  # what follows is another turn's
         call = self.calls.pop(event.call.id, None)
         if call is None or not self._is_shown(call.name):
             return

@@ -150,9 +150,20 @@ def _call(given: Mapping[str, Any], path: str) -> Item:
         "name": _name(given, "name", path),
         "arguments": _text(given, "arguments", path),
     }
+    return item | _told_of_call(given, path)
+
+
+def _told_of_call(given: Mapping[str, Any], path: str) -> Item:
+    """Return what a call tells of its tool: a namespace, and whether the model goes on."""
+    told: Item = {}
     if given.get("namespace") is not None:
-        item["namespace"] = _name(given, "namespace", path)
-    return item
+        told["namespace"] = _name(given, "namespace", path)
+    if given.get("async") is not None and not isinstance(given["async"], bool):
+        field = f"{path}.async"
+        raise invalid(f"{field} must be true or false, {_got(given['async'])}.", field)
+    if given.get("async"):
+        told["async"] = True
+    return told
 
 
 def _custom_call(given: Mapping[str, Any], path: str) -> Item:
@@ -164,9 +175,7 @@ def _custom_call(given: Mapping[str, Any], path: str) -> Item:
         "name": _name(given, "name", path),
         "input": _text(given, "input", path),
     }
-    if given.get("namespace") is not None:
-        item["namespace"] = _name(given, "namespace", path)
-    return item
+    return item | _told_of_call(given, path)
 
 
 def _action(given: Mapping[str, Any], path: str) -> Item:

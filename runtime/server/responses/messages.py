@@ -2,10 +2,10 @@
 
 import base64
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from caesura.runtime.run.fold import CANCELLED, tool_message
+from caesura.runtime.run.fold import CANCELLED, acknowledgement, late_message, tool_message
 from caesura.runtime.run.media import Content
 from caesura.runtime.server.api.compaction import summary_message
 from caesura.runtime.server.api.custom import arguments_of
@@ -45,15 +45,20 @@ def flat_name(item: Mapping[str, Any]) -> str:
     return f"{namespace}{NAMESPACE_SEPARATOR}{item['name']}" if namespace else str(item["name"])
 
 
-def messages_of(items: Iterable[Item], before: Sequence[Message] = ()) -> list[Message]:
+def messages_of(
+    items: Iterable[Item], before: Sequence[Message] = (), goes_on: Collection[str] = ()
+) -> list[Message]:
     """Return the chat messages of `items`, which follow the messages `before`.
+
+    `goes_on` are those calls in them for whose results the model does not wait. An output of such
+    a call that comes behind other messages is a late one.
 
     Calls belong to the assistant's message before them. A call by the server carries its result.
     Reasoning belongs to the assistant's message or the calls behind it. Lists of tools, items of
     the types `LEFT_OUT` but code with its outputs, and searches of tools that OpenAI ran, are not
     shown to the model. Raises `ApiError` 400 for an output whose call is not among the items.
     """
-    writer = _Writer(before)
+    writer = _Writer(before, goes_on)
     for item in items:
         if item["type"] not in SEARCHES or is_clients_search(item):
             writer.take(item)
@@ -63,9 +68,17 @@ def messages_of(items: Iterable[Item], before: Sequence[Message] = ()) -> list[M
 class _Writer:
     """Chat messages under construction."""
 
-    def __init__(self, before: Sequence[Message]) -> None:
+    def __init__(self, before: Sequence[Message], goes_on: Collection[str]) -> None:
         self._messages: list[dict[str, Any]] = []
         self._names = dict(_names_of(before))
+        self._answered = {each.get("tool_call_id") for each in before}
+        """The calls that have a result, or something in its place."""
+        self._going_on = {
+            call_id: name
+            for call_id, name in self._names.items()
+            if call_id in goes_on and call_id not in self._answered
+        }
+        """The names of calls in the background of which the model was told nothing yet."""
         self._turn = ""
         """The turn of the server calls that were taken last."""
         self._caller: dict[str, Any] | None = None
@@ -101,6 +114,7 @@ class _Writer:
 
     def finished(self) -> list[Message]:
         self._settle()
+        self._acknowledge()
         return list(self._messages)
 
     def _reasoning(self, item: Item) -> None:
@@ -123,7 +137,14 @@ class _Writer:
         self._add({"role": role, "content": content})
         self._caller = self._messages[-1] if role == "assistant" else None
 
+    def _acknowledge(self) -> None:
+        """Tell the model of the calls in the background, behind which it goes on."""
+        going_on, self._going_on = self._going_on, {}
+        for call_id, name in going_on.items():
+            self._result(call_id, name, acknowledgement(call_id, name))
+
     def _add(self, message: Mapping[str, Any]) -> None:
+        self._acknowledge()
         added = dict(message)
         if added["role"] == "assistant":
             self._take_thoughts(added)
@@ -135,6 +156,8 @@ class _Writer:
         if self._turn:  # the results of a turn of server calls end that turn
             self._caller, self._turn = None, ""
         self._call(item["call_id"], name, arguments)
+        if item.get("async"):
+            self._going_on[item["call_id"]] = name
 
     def _call(self, call_id: str, name: str, arguments: str) -> None:
         if self._caller is None:
@@ -158,7 +181,10 @@ class _Writer:
         self._caller, self._turn = None, ""
 
     def _result(self, call_id: str, name: str, content: Content) -> None:
-        self._messages.append(dict(tool_message(call_id, name, content)))
+        self._going_on.pop(call_id, None)
+        told = late_message if call_id in self._answered else tool_message
+        self._answered.add(call_id)
+        self._messages.append(dict(told(call_id, name, content)))
 
     def _server_call(self, item: Item) -> None:
         self._requests.pop(str(item.get("approval_request_id")), None)

@@ -39,12 +39,12 @@ class Outputs:
     def take(self) -> list[Event]:
         """Return the events that can be sent now, and forget them."""
         events: list[Event] = []
-        while self._open < len(self._items):
-            item = self._items[self._open]
+        for item in self._items[self._open :]:
             events += item.waiting
             item.waiting.clear()
-            if not item.is_closed:
+            if not (item.is_closed or item.is_passed):
                 break
+        while self._open < len(self._items) and self._items[self._open].is_closed:
             self._open += 1
         return events
 
@@ -69,6 +69,8 @@ class OutputItem:
         self.waiting: list[Event] = []
         """The events that were not sent yet."""
         self.is_closed = False
+        self.is_passed = False
+        """Whether events of later items are sent before it is closed."""
         self._item = item
         self._index = outputs.add(self)
         self._say("response.output_item.added", item=self.record())
@@ -214,6 +216,10 @@ class CallItem(OutputItem):
         if namespace:
             item["namespace"] = namespace
         super().__init__(outputs, item)
+
+    def goes_on(self) -> None:
+        """Tell that the model goes on while the client runs the call."""
+        self._item["async"] = True
 
     def write(self, text: str) -> None:
         """Append a part of the arguments."""

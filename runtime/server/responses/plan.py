@@ -11,7 +11,7 @@ from caesura.runtime.engine import Engine
 from caesura.runtime.run.context import Plan, pauses_of
 from caesura.runtime.run.fold import digest
 from caesura.runtime.run.limits import Limits, bounded
-from caesura.runtime.server.api.chat_request import selected
+from caesura.runtime.server.api.chat_request import in_background, put_in_background, selected
 from caesura.runtime.server.api.compaction import summarising
 from caesura.runtime.server.api.custom import enforced
 from caesura.runtime.server.api.hosted import bound, counted, run_here
@@ -77,6 +77,8 @@ class Offer:
     """The tools of which messages tell the model."""
     tool_search: frozenset[str] = frozenset()
     """The client's search of tools, if there is one."""
+    background: frozenset[str] = frozenset()
+    """The flat names of the client's tools for whose results the model does not wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,8 @@ def make_plan(
     inputs, notes = input_grammars(request.tools, engine)
     found = found_tools([*history.items, *items])
     offer = offered(request, tools, people, inputs, found)
-    own = messages_of(items, history.messages)
+    goes_on = {item["call_id"] for item in history.items if item.get("async")}
+    own = messages_of(items, history.messages, goes_on)
     if not (own or history.messages or request.instructions):
         raise invalid("input is missing: send a text, or a list of items.", "input")
     sampling = replace(request.sampling(), calls=offer.rule)
@@ -118,7 +121,7 @@ def make_plan(
     spec = SessionSpec(
         tools=offer.specs,
         sampling=sampling,
-        pausing=calls_allowed and len(registry) > 0,
+        pausing=calls_allowed and (len(registry) > 0 or bool(offer.background)),
         tool_choice="auto" if calls_allowed else "none",
         pauses=pauses_of(registry) if calls_allowed else {},
         template=request.template(),
@@ -136,6 +139,7 @@ def make_plan(
         registry=_counted(registry, request.max_tool_calls) if calls_allowed else Registry(),
         client_tools=frozenset(offer.client),
         limits=bounded(limits, request.max_output_tokens),
+        client_background=offer.background,
     )
     if compacts:
         run = summarising(run)
@@ -191,6 +195,8 @@ def offered(
     own = [*(name for name in hidden if name not in named), *named]
     registry = tools.select([*own, *(name for name in hosted if name not in own)])
     registry = _bound(registry, hosted)
+    registry = in_background(registry, request.server_tools)
+    registry = _named_in_background(registry, request.tools)
     registry = _with_approvals(registry, request.tools, people)
     specs, client = _client_tools(request.tools, registry)
     functions = [each for tool in request.tools for each in functions_of(tool)]
@@ -212,6 +218,7 @@ def offered(
         inputs,
         deferred=list(deferred.values()),
         tool_search=search,
+        background=frozenset(_flat(*each) for each in functions if each[0].async_),
     )
     return _chosen(offer, request)
 
@@ -249,6 +256,28 @@ def _named(tools: Sequence[Tool], registry: Registry) -> list[str]:
                 raise invalid(f"{field}: {registry.unknown(name)}.", field, "unknown_tool")
             names[name] = None
     return list(names)
+
+
+def _named_in_background(registry: Registry, tools: Sequence[Tool]) -> Registry:
+    """Return the registry, with the tools in the background for which the request asks it.
+
+    Raises `ApiError` for those whose calls the request wants to approve itself.
+    """
+    named: set[str] = set()
+    for number, tool in enumerate(tools):
+        if not isinstance(tool, ServerTools) or not tool.async_:
+            continue
+        names = [name for name in registry.names if tool.names is None or name in tool.names]
+        for name in names:
+            if tool.asks_approval(name):
+                param = f"tools[{number}].async"
+                raise invalid(
+                    f"{param}: calls of {name!r} wait for an approval, so that the model cannot go"
+                    " on meanwhile: leave async or require_approval out.",
+                    param,
+                )
+        named.update(names)
+    return put_in_background(registry, named)
 
 
 def _with_approvals(registry: Registry, tools: Sequence[Tool], people: People | None) -> Registry:
@@ -316,6 +345,7 @@ def _only(names: set[str], offer: Offer) -> Offer:
         {flat: grammar for flat, grammar in offer.inputs.items() if flat in names},
         deferred=[spec for spec in offer.deferred if spec["function"]["name"] in names],
         tool_search=offer.tool_search & names,
+        background=offer.background & names,
     )
 
 
@@ -378,6 +408,7 @@ def _shown(offer: Offer, spec: SessionSpec, compacts: bool) -> Shown:
         label=SERVER_LABEL,
         pausing=spec.pausing,
         compacts=compacts,
+        background=offer.background if spec.pausing else frozenset(),
     )
 
 

@@ -28,6 +28,7 @@ from caesura.runtime.server.api.fields import (
     Part,
     Priority,
     SamplingFields,
+    ServerToolNames,
     TemplateVariables,
     in_words,
     template_variables,
@@ -158,7 +159,7 @@ class Prompt(Continued):
 
     tools: Tools = []
     tool_choice: ToolChoice | None = None
-    server_tools: Annotated[list[str], Listed] = []
+    server_tools: ServerToolNames = []
     text: Text | None = None
     reasoning: Reasoning | None = None
     truncation: Literal["auto", "disabled"] | None = None

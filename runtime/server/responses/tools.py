@@ -16,6 +16,9 @@ NAMESPACE_SEPARATOR = "__"
 TOOL_SEARCH = "tool_search"
 SERVER_LABEL = "caesura"
 """The `server_label` under which a request names this server's own tools."""
+Async = Annotated[bool | None, Field(alias="async")]
+"""Whether the model goes on while a call of a tool runs, and is told the result later."""
+_OPTIONAL = ("defer_loading", "async")
 FOREIGN = ("server_url", "connector_id", "tunnel_id", "authorization", "headers")
 """Fields of `mcp` tools that lie on another server."""
 
@@ -34,6 +37,7 @@ class FunctionTool(Part):
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
     defer_loading: bool | None = None
+    async_: Async = None
 
     def spec(self, namespace: str | None = None) -> ToolSpec:
         """Return the tool in the engine's form, under the flat name of its namespace."""
@@ -46,12 +50,13 @@ class FunctionTool(Part):
 
     def public(self) -> dict[str, Any]:
         """Return the tool as a response tells it, with every key that clients require."""
-        return _without_deferral(self.model_dump()) | {"strict": bool(self.strict)}
+        told = _without_deferral(self.model_dump(by_alias=True))
+        return told | {"strict": bool(self.strict)}
 
 
 def _without_deferral(told: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool as it is told, without a deferral that it does not have."""
-    return {name: each for name, each in told.items() if name != "defer_loading" or each}
+    """Return a tool as it is told, without `defer_loading` and `async` that it does not have."""
+    return {name: each for name, each in told.items() if name not in _OPTIONAL or each}
 
 
 class Grammar(Part):
@@ -76,6 +81,7 @@ class CustomTool(Part):
     description: str | None = None
     format: Grammar | None = None
     defer_loading: bool | None = None
+    async_: Async = None
 
     @property
     def strict(self) -> bool:
@@ -99,7 +105,7 @@ class CustomTool(Part):
         form = (
             {"type": "text"} if self.format is None else self.format.model_dump(exclude_none=True)
         )
-        dumped = _without_deferral(self.model_dump())
+        dumped = _without_deferral(self.model_dump(by_alias=True))
         return {**dumped, "description": self.description or "", "format": form}
 
 
@@ -157,6 +163,11 @@ class ToolSearchTool(Part):
         """Whether the search has to be found itself."""
         return False
 
+    @property
+    def async_(self) -> bool:
+        """Whether the model goes on while a search runs."""
+        return False
+
     def spec(self, namespace: str | None = None) -> ToolSpec:
         """Return the tool in the engine's form."""
         parameters = self.parameters or _QUERY
@@ -200,6 +211,7 @@ class ServerTools(Part):
     tunnel_id: str | None = None
     authorization: str | None = None
     headers: dict[str, str] | None = None
+    async_: Async = None
 
     @property
     def names(self) -> list[str] | None:
@@ -222,7 +234,7 @@ class ServerTools(Part):
 
     def public(self) -> dict[str, Any]:
         """Return the tool as a response tells it."""
-        return self.model_dump(exclude=set(FOREIGN), exclude_none=True)
+        return self.model_dump(exclude=set(FOREIGN), exclude_none=True, by_alias=True)
 
 
 HOSTED = re.compile(
