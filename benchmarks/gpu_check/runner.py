@@ -16,8 +16,8 @@ from benchmarks.gpu_check.checks import Check
 from benchmarks.gpu_check.finding import Finding, merged
 from benchmarks.gpu_check.turn import LOOK_SECONDS, Turn
 
-TAIL = 1500
-"""The characters of a failed check's log that its finding shows."""
+SHOWN = 300
+"""The most characters of a failed check's log that its finding shows."""
 ENOUGH_SECONDS = 20.0
 """A check that has less time left is not begun."""
 STARTING = 0.6
@@ -86,9 +86,9 @@ class Job:
             code = None if self._process is None else self._process.returncode
             why = "It took too long" if self.killed else f"It ended with exit code {code}"
             log = self.out.with_suffix(".log")
-            tail = " ".join(log.read_text(errors="replace")[-TAIL:].split())
             of = f"{self.part}: " if self.part else ""
-            return Finding("failed", f"{of}{why}; {log.name} ends with: {tail}", seconds=took)
+            told = _reason(log.read_text(errors="replace"))
+            return Finding("failed", f"{of}{why}; {log.name}: {told}", seconds=took)
 
 
 class Runner:
@@ -166,6 +166,12 @@ class Runner:
                     if not done(job):
                         job.kill()
             time.sleep(LOOK_SECONDS)
+
+
+def _reason(log: str) -> str:
+    """Return the first error of a log, which is its cause, or else the log's end."""
+    found = re.search(r"\b\w+Error: .+", log)
+    return " ".join((found[0][:SHOWN] if found else log[-SHOWN:]).split())
 
 
 def _file(name: str, part: str) -> str:
