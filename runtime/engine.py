@@ -273,6 +273,15 @@ class Backend(Protocol):
         """Make the scheduler use a calibration."""
         ...
 
+    def updating(self, version: str, *, keeps_kv: bool) -> AbstractAsyncContextManager[Any]:
+        """Freeze all requests while the context lasts, in which the caller changes the weights.
+
+        It yields vLLM's client. Behind it the weights have the label `version`, and all requests
+        go on with them. With `keeps_kv` theirs stays, of the earlier weights; otherwise it is
+        dropped and computed again. If the caller raises, the engine stays frozen.
+        """
+        ...
+
     def listen(self, take: Take) -> Callable[[], None]:
         """Call `take` with the engine's records on the event loop; return what stops that."""
         ...
@@ -326,6 +335,10 @@ class NoBackend:
         """Raise `UsageError`."""
         raise self._error
 
+    def updating(self, version: str, *, keeps_kv: bool) -> AbstractAsyncContextManager[Any]:
+        """Raise `UsageError`."""
+        raise self._error
+
     def listen(self, take: Take) -> Callable[[], None]:
         """Return what does nothing: there are no records."""
         return lambda: None
@@ -353,5 +366,5 @@ class NoBackend:
     def _error(self) -> UsageError:
         return UsageError(
             f"{self.model} does not run in vLLM but in {self.kind}: only vLLM's engine can be"
-            " measured"
+            " measured, and only its weights can be changed"
         )

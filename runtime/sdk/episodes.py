@@ -3,7 +3,8 @@
 import asyncio
 import inspect
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic
@@ -58,38 +59,116 @@ async def collect(
     Raises `UsageError` for an agent without trajectories, for no prompts, for counts below 1, and
     for another number of `deps` than of episodes.
     """
-    for name, value in (("samples", samples), ("concurrency", concurrency)):
-        if type(value) is not int or value < 1:
-            raise UsageError(f"{name} must be a whole number from 1, got {value!r}")
-    if isinstance(prompts, str | bytes):
-        raise UsageError(f"collect takes a list of prompts, got the text {prompts[:40]!r}")
+    _check(agent, prompts, "collect", samples=samples, concurrency=concurrency)
     wanted = [prompt for prompt in prompts for _ in range(samples)]
     if not wanted:
         raise UsageError(f"there is nothing to collect: give prompts, got {wanted!r}")
-    if not agent.trajectories:
-        raise UsageError(
-            "collect needs an agent that records: write Agent(..., trajectories=True), got"
-            f" trajectories={agent.trajectories!r}"
-        )
-    made_by = _makers(deps, len(wanted))
-    earlier: Counter[str] = Counter()
-    jobs: list[tuple[Prompt, int]] = []
-    for prompt in wanted:
-        jobs.append((prompt, earlier[repr(prompt)]))
-        earlier[repr(prompt)] += 1
+    deps_of = _makers(deps, len(wanted))
+    jobs = list(_jobs(wanted, 1))
     made: list[Episode[T] | None] = [None] * len(jobs)
     # The first of each prompt comes first, so that the others find the prompt cached.
     left = iter(sorted(enumerate(jobs), key=lambda job: job[1][1]))
 
     async def work() -> None:
         for place, (prompt, number) in left:
-            episode = await _episode(agent, prompt, number, made_by[place])
+            episode = await _episode(agent, prompt, number, deps_of[place])
             made[place] = await _rewarded(episode, reward)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(min(concurrency, len(jobs))):
             group.create_task(work())
     return [each for each in made if each is not None]
+
+
+class Episodes(Generic[T]):
+    """Episodes that run while others are taken; see `collecting`."""
+
+    def __init__(self) -> None:
+        self._ended: asyncio.Queue[Episode[T] | None] = asyncio.Queue()
+        """None for each worker that found no prompt any more."""
+        self.workers = 0
+
+    async def take(self, count: int) -> list[Episode[T]]:
+        """Return as many episodes, in the order in which they end; fewer if no more are left."""
+        _check_count("count", count)
+        taken: list[Episode[T]] = []
+        while len(taken) < count and (self.workers or not self._ended.empty()):
+            if (one := await self._ended.get()) is None:
+                self.workers -= 1
+            else:
+                taken.append(one)
+        return taken
+
+    def end(self, episode: Episode[T] | None) -> None:
+        """Add an episode that has ended; None: one worker is done."""
+        self._ended.put_nowait(episode)
+
+
+@asynccontextmanager
+async def collecting(
+    agent: Agent[T, Any],
+    prompts: Iterable[Prompt],
+    *,
+    samples: int = 1,
+    reward: Reward | None = None,
+    deps: Callable[[], Any] | None = None,
+    concurrency: int = 64,
+) -> AsyncIterator[Episodes[T]]:
+    """Let an agent answer prompts while the context lasts, and take episodes as they end.
+
+    The arguments are those of `collect`; `prompts` may be endless, and each is drawn when a session
+    is free. Episodes that a `take` has not waited for run on, with their tokens: also over a change
+    of weights by `updating`, which freezes them. The next `take` returns them. Those that are
+    unfinished at the context's end are cancelled.
+
+    Raises `UsageError` as `collect` does.
+    """
+    _check(agent, prompts, "collecting", samples=samples, concurrency=concurrency)
+    made: Episodes[T] = Episodes()
+    jobs = _jobs(prompts, samples)
+
+    async def work() -> None:
+        try:
+            for prompt, number in jobs:
+                episode = await _episode(agent, prompt, number, deps)
+                made.end(await _rewarded(episode, reward))
+        finally:
+            made.end(None)
+
+    async with asyncio.TaskGroup() as group:
+        made.workers = concurrency
+        tasks = [group.create_task(work()) for _ in range(concurrency)]
+        try:
+            yield made
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+def _jobs(prompts: Iterable[Prompt], samples: int) -> Iterator[tuple[Prompt, int]]:
+    """Yield prompts, each with its number among those that are equal."""
+    earlier: Counter[str] = Counter()
+    for prompt in prompts:
+        for _ in range(samples):
+            yield prompt, earlier[repr(prompt)]
+            earlier[repr(prompt)] += 1
+
+
+def _check(agent: Agent[Any, Any], prompts: Any, name: str, **counts: int) -> None:
+    for each, value in counts.items():
+        _check_count(each, value)
+    if isinstance(prompts, str | bytes):
+        raise UsageError(f"{name} takes a list of prompts, got the text {prompts[:40]!r}")
+    if not agent.trajectories:
+        raise UsageError(
+            f"{name} needs an agent that records: write Agent(..., trajectories=True), got"
+            f" trajectories={agent.trajectories!r}"
+        )
+
+
+def _check_count(name: str, value: int) -> None:
+    if type(value) is not int or value < 1:
+        raise UsageError(f"{name} must be a whole number from 1, got {value!r}")
 
 
 def _makers(

@@ -145,6 +145,8 @@ class Core:
         self.reports: dict[str, dict[str, Any]] = {}
         self.scores: dict[str, list[dict[int, float]]] = {}
         """For each token of a request with `logprobs`, the log probabilities of the best ones."""
+        self.cached: dict[str, int] = {}
+        """How many tokens of each request had their KV at its first step."""
         self.allowed_losses = 0
         """Blocks that a test has taken out of the pool."""
         self.confirmed_drafts = 0
@@ -177,6 +179,7 @@ class Core:
         stop: int | Sequence[int] | None = None,
         resumable: bool = False,
         features: Sequence[MultiModalFeatureSpec] = (),
+        salt: str | None = None,
         **sampling: Any,
     ) -> None:
         """Add a request, or a session's next chunk; a session pauses at a token of `stop`.
@@ -203,7 +206,7 @@ class Core:
             pooling_params=None,
             arrival_time=0.0,
             lora_request=None,
-            cache_salt=None,
+            cache_salt=salt,
             data_parallel_rank=None,
             resumable=resumable,
         )
@@ -222,6 +225,8 @@ class Core:
                 for output in of_client.outputs:
                     self.said[output.request_id].extend(output.new_token_ids)
                     self.scores[output.request_id].extend(_scores(output.new_logprobs))
+                    if output.prefill_stats is not None:
+                        self.cached[output.request_id] = output.prefill_stats.num_cached_tokens
                     self.confirmed_drafts += max(0, len(output.new_token_ids) - 1)
                     if output.finish_reason is not None:
                         waiting.discard(output.request_id)

@@ -12,8 +12,8 @@ from vllm.distributed.kv_transfer.kv_transfer_state import get_kv_transfer_group
 from vllm.v1.request import RequestStatus
 
 from caesura.scheduler.vllm.engine.swap.copier import Copier, Task
-from tests.engine.exactness import PAUSES, Talk, make_core, plan
-from tests.engine.swapping import come_back, swapping_all
+from tests.engine.exactness import PAUSES, Talk, begin, make_core, plan
+from tests.engine.swapping import come_back, swap_out, swapping_all
 
 from .core import Core
 
@@ -73,6 +73,22 @@ def test_slow_copies_change_nothing(
     """Two milliseconds a block in each layer, beside steps that take about as long."""
     monkeypatch.setattr(copier, "copy", slowly(copier.copy, 0.002))
     assert all(come_back(core, copier, talks, PAUSES).values())
+
+
+def test_a_request_of_other_weights_finds_no_copy(
+    core: Core, copier: Copier, talks: dict[str, Talk]
+) -> None:
+    """Behind a change of weights, requests have another salt."""
+    named = {f"kept-{name}": talk for name, talk in talks.items()}
+    begin(core, named)
+    core.run(named)
+    swap_out(core, copier)
+    for number, talk in enumerate(talks.values()):
+        for salt in ("weights-1", None):
+            name = f"asks-{number}-{salt}"
+            core.add(name, talk.prompt, 1, salt=salt)
+            core.run([name])
+            assert (core.cached[name] > 0) == (salt is None), name
 
 
 def test_control_wrong_copies_are_noticed(

@@ -7,8 +7,8 @@ import asyncio
 import logging
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Self
@@ -74,6 +74,7 @@ class VllmEngine:
     """The LoRA adapters by name; vLLM's server, which loads them, keeps them up to date."""
     loop: asyncio.AbstractEventLoop | None = None
     """The event loop to which it belongs, if its starter says so."""
+    _is_updating = False
 
     def __init__(
         self,
@@ -298,6 +299,30 @@ class VllmEngine:
         from caesura.scheduler.vllm.client.measurement import measure
 
         return await measure(self, quick, progress)
+
+    @asynccontextmanager
+    async def updating(self, version: str, *, keeps_kv: bool) -> AsyncIterator[AsyncLLM]:
+        """Freeze all requests while the caller changes the weights; see `Backend.updating`."""
+        if self._is_updating:
+            raise UsageError(
+                f"the weights are being updated, so they cannot become {version!r} now: wait for"
+                " the other update to end"
+            )
+        self._is_updating = True
+        try:
+            llm = self.llm
+            await llm.pause_generation(mode="keep", clear_cache=not keeps_kv)
+            yield llm
+            if keeps_kv and llm.model_config.is_multimodal_model:
+                # A pause that drops KV has dropped what was seen, too.
+                await llm.reset_mm_cache()
+                await llm.reset_encoder_cache()
+            await llm.update_weight_version(version)
+            await llm.resume_generation()
+        except EngineDeadError as error:
+            raise EngineFailed(f"the engine is dead: {error}") from error
+        finally:
+            self._is_updating = False
 
     async def adopt(self, calibration: Calibration) -> None:
         """Install the calibration in the schedulers of the running engine."""

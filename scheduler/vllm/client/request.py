@@ -105,6 +105,7 @@ class LiveRequest:
         self._request_id = request_id
         self._chunks: asyncio.Queue[StreamingInput | None] = asyncio.Queue()
         self._versions = TokenVersions(llm, request_id)
+        self._pauses: int = getattr(llm, "aborting_pauses", 0)
         first: Any = media.prompt(tokens, options.cache_salt)
         prompt: Any = self._inputs() if options.resumable else first
         headers = None
@@ -127,6 +128,11 @@ class LiveRequest:
     def is_lost(self) -> bool:
         """Whether the engine of the request has died, or another one has taken its place."""
         return bool(self._llm.errored)
+
+    @property
+    def met_a_pause(self) -> bool:
+        """Whether its engine was paused since, with all requests aborted."""
+        return getattr(self._llm, "aborting_pauses", 0) != self._pauses
 
     async def engine_after_abort(self, seconds: float) -> Literal["dead", "paused", "running"]:
         """Return the state of the engine that dropped the request; it may die within `seconds`.
@@ -221,8 +227,8 @@ class LiveRequest:
             yield chunk
 
 
-class _LostBetweenTurns(Exception):
-    """The engine dropped a request that waited for results: nothing of a turn is lost."""
+class _Dropped(Exception):
+    """The engine dropped a request that goes on from its tokens in another one."""
 
 
 @dataclass(slots=True)
@@ -246,6 +252,8 @@ class SentTurn:
     """How many of the tokens that request was sent with."""
     cached_tokens: int = 0
     """How many of the prompt's tokens the first request found in the cache."""
+    resent: int = 0
+    """How often it went out in another request: behind a death, and behind an abort."""
     deaths: int = 0
     """How many engines have died under the turn."""
     fruitless_deaths: int = 0
@@ -307,8 +315,16 @@ def _new_id() -> str:
 class SurvivingRequest:
     """The request of one session; a session has one at a time, and none between its turns."""
 
-    def __init__(self, host: Host, spec: SessionSpec, turns: TurnMaker) -> None:
+    def __init__(
+        self, host: Host, spec: SessionSpec, turns: TurnMaker, *, outlives_pauses: bool = False
+    ) -> None:
+        """Create it for a session.
+
+        With `outlives_pauses` a turn that decodes goes on from its tokens when the engine was
+        paused with all requests aborted, as trainers do it. Otherwise the turn fails.
+        """
         self._host = host
+        self._outlives_pauses = outlives_pauses
         self._spec = spec
         self._turns = turns
         self._live: LiveRequest | None = None
@@ -386,14 +402,16 @@ class SurvivingRequest:
             self.request_id = _new_id()
         self._sent = time.time()
         spec, host = self._spec, self._host
+        salt_of = getattr(host.llm, "salt", None)
+        salt = spec.cache_salt if salt_of is None else salt_of(spec.cache_salt)
         options = RequestOptions(
             self._turns.pausing,
-            spec.cache_salt,
+            salt,
             spec.priority,
             host.adapter(spec.adapter),
             self.trace_headers,
         )
-        route = host.routes.of(turn.tokens, spec.cache_salt)
+        route = host.routes.of(turn.tokens, salt)
         self._live = LiveRequest(
             host.llm, self.request_id, turn.tokens, turn.params, options, turn.media, route
         )
@@ -413,8 +431,9 @@ class SurvivingRequest:
                 finish = output.outputs[0].finish_reason
                 if finish == "abort":
                     await self._check_abort(live, idle=len(turn.tokens) == turn.sent_tokens)
-            except _LostBetweenTurns:
-                logger.info("aborted while paused: going on with %d tokens", len(turn.tokens))
+            except _Dropped:
+                logger.info("aborted in a pause: going on with %d tokens", len(turn.tokens))
+                turn.resent += bool(turn.sampled)
                 self.prepare(turn)
                 await self.send(turn)
             except EngineDied as error:
@@ -431,6 +450,7 @@ class SurvivingRequest:
     async def _outlive(self, turn: SentTurn, error: EngineDied) -> None:
         """Send the turn to the next engine, once it lives; raise what ends the session instead."""
         turn.deaths += 1
+        turn.resent += 1
         self._deaths += 1
         got_on = len(turn.tokens) > turn.sent_tokens
         turn.fruitless_deaths = 1 if got_on else turn.fruitless_deaths + 1
@@ -458,7 +478,9 @@ class SurvivingRequest:
         if state == "dead":
             raise EngineDied("the engine dropped the request before it ended")
         if idle and self._resumes:
-            raise _LostBetweenTurns
+            raise _Dropped
+        if self._outlives_pauses and live.met_a_pause:
+            raise _Dropped  # vLLM queues the next request until the engine is resumed
         what = "paused the engine, which" if state == "paused" else "has"
         when = " once the engine is resumed" if state == "paused" else ""
         raise RequestAborted(

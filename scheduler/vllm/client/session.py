@@ -74,7 +74,8 @@ class VllmSession:
         self._conversation = Conversation(host.rendering, spec)
         self._reader: TurnReader | None = None
         self._token_text: TokenText | ReplayedText | None = None
-        self._request = SurvivingRequest(host, spec, self._turns)
+        recorded = self._log.takes_facts
+        self._request = SurvivingRequest(host, spec, self._turns, outlives_pauses=recorded)
         self._in_line = False
         self._in_turn = False
         self._closed = False
@@ -250,7 +251,7 @@ class VllmSession:
             await self._request.send(sent)
             self.sent_at = time.time()
         output = await self._request.next(sent)
-        if not sent.deaths:  # later requests find their own tokens, if any
+        if not sent.resent:  # later requests find their own tokens, if any
             sent.cached_tokens = output.num_cached_tokens or 0
         facts = self._request.facts(output) if self._log.takes_facts else None
         return piece_of(output, sent.cached_tokens, facts)
@@ -314,7 +315,7 @@ class VllmSession:
 
     def _take(self, turn: SentTurn, piece: TurnPiece) -> str:
         """Record decoded tokens and return their text, without that of a turn's end."""
-        if self._token_text is None and (turn.deaths or piece.text is None):
+        if self._token_text is None and (turn.resent or piece.text is None):
             self._token_text = self._text_behind(turn)
         token_ids, text = piece.token_ids, piece.text or ""
         turn.tokens.extend(token_ids)

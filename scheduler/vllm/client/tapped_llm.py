@@ -14,6 +14,7 @@ from typing import Any
 
 from vllm.outputs import CompletionOutput, PoolingRequestOutput, RequestOutput
 from vllm.sampling_params import SamplingParams
+from vllm.v1.engine import PauseMode
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from caesura.scheduler.session_log import SampledFacts, WeightsSpan
@@ -112,9 +113,23 @@ def salted(salt: Salt) -> Iterator[None]:
         _SALT.reset(token)
 
 
-class TappedLLM(AsyncLLM):
-    """vLLM's client; without a tap and a salt, and with one engine, it does what vLLM's does."""
+CHANGES = ("reload_weights", "update_weights", "finish_weight_update")
+"""The calls of vLLM's workers behind which the weights are others."""
 
+
+class TappedLLM(AsyncLLM):
+    """vLLM's client; without a tap and a salt, and with one engine, it does what vLLM's does.
+
+    Where weights change under KV that is kept, later requests get another salt, so that none of
+    them finds blocks of earlier weights, nor copies on the host.
+    """
+
+    aborting_pauses = 0
+    """How often the engine was paused with all its requests aborted."""
+    _changes = 0
+    """How often the weights have changed under KV that was kept."""
+    _is_clear = False
+    """Whether the engine is paused, and has no KV of any prompt."""
     compact_json = False
     """Whether grammars of JSON allow little white space.
 
@@ -131,7 +146,7 @@ class TappedLLM(AsyncLLM):
         if adds := params.logprobs is None and any(tap.takes_facts for tap in taps):
             params = params.clone()
             params.logprobs, params.flat_logprobs = 0, True
-        prompt, args = _with_salt(prompt), (params, *args)
+        prompt, args = self._salted(_with_salt(prompt)), (params, *args)
         tokens = prompt.get("prompt_token_ids") if isinstance(prompt, dict) else None
         if tokens and settings.get("data_parallel_rank") is None:
             route = routes_of(self).of(tokens, prompt.get("cache_salt"))
@@ -159,7 +174,55 @@ class TappedLLM(AsyncLLM):
         self, prompt: Any, *args: Any, **settings: Any
     ) -> AsyncGenerator[PoolingRequestOutput, None]:
         """Start a request without an answer's tokens; see `AsyncLLM.encode`."""
-        return super().encode(_with_salt(prompt), *args, **settings)
+        return super().encode(self._salted(_with_salt(prompt)), *args, **settings)
+
+    async def pause_generation(
+        self, *, mode: PauseMode = "abort", clear_cache: bool = True
+    ) -> None:
+        """Pause the engine; see `AsyncLLM.pause_generation`."""
+        self.aborting_pauses += mode == "abort"
+        await super().pause_generation(mode=mode, clear_cache=clear_cache)
+        self._is_clear = clear_cache
+
+    async def resume_generation(self) -> None:
+        """Let the engine go on; see `AsyncLLM.resume_generation`."""
+        self._is_clear = False
+        await super().resume_generation()
+
+    async def sleep(self, level: int = 1, mode: PauseMode = "abort") -> None:
+        """Let the engine sleep; see `AsyncLLM.sleep`."""
+        self.aborting_pauses += mode == "abort"
+        await super().sleep(level, mode)
+
+    async def collective_rpc(self, method: Any, *args: Any, **settings: Any) -> Any:
+        """Call a method of all workers; see `AsyncLLM.collective_rpc`."""
+        try:
+            return await super().collective_rpc(method, *args, **settings)
+        finally:
+            if method in CHANGES:  # also if it failed half-way
+                self._changed()
+
+    async def update_weight_version(self, new_version: str) -> None:
+        """Name the weights; see `AsyncLLM.update_weight_version`."""
+        await super().update_weight_version(new_version)
+        self._changed()
+
+    def _changed(self) -> None:
+        self._changes += not self._is_clear
+
+    def salt(self, chosen: str | None) -> str | None:
+        """Return the salt of a request that is sent now; it may have a `chosen` one."""
+        if not self._changes:
+            return chosen
+        ours = f"weights-{self._changes}"
+        known = chosen is not None and (chosen == ours or chosen.endswith(f"/{ours}"))
+        return chosen if known else f"{chosen}/{ours}" if chosen else ours
+
+    def _salted(self, prompt: Any) -> Any:
+        """Return a prompt with that salt; one without fields stays as it is."""
+        if not self._changes or not isinstance(prompt, dict):
+            return prompt
+        return {**prompt, "cache_salt": self.salt(prompt.get("cache_salt"))}
 
 
 def _with_salt(prompt: Any) -> Any:

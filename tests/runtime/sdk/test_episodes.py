@@ -1,6 +1,8 @@
 """`collect`: many sessions at once, whose trajectories and rewards come back in order."""
 
 import asyncio
+import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from caesura import (
     tool,
 )
 from caesura.runtime.testing import Item, call, fail, say
-from caesura.trajectories import Episode, collect, to_trl
+from caesura.trajectories import Episode, collect, collecting, to_trl, update_weights, updating
 
 
 @tool
@@ -148,3 +150,81 @@ async def test_what_is_wrong_is_told() -> None:
         await collect(agent, "Hi")
     with pytest.raises(UsageError, match="nothing to collect"):
         await collect(agent, [])
+
+
+async def test_episodes_run_while_others_are_taken() -> None:
+    """A slow one holds nobody up; what is not waited for comes later, with all its tokens."""
+    slow = asyncio.Event()
+
+    async def waits(episode: Episode[str]) -> float:
+        if str(episode.prompt) == "1":
+            await slow.wait()
+        return 1.0
+
+    prompts = map(str, itertools.count(1))
+    async with collecting(agent_of(), prompts, concurrency=3, reward=waits) as episodes:
+        first = await episodes.take(5)
+        assert "1" not in {each.prompt for each in first} and len(first) == 5
+        slow.set()
+        seen = [*first]
+        while "1" not in {each.prompt for each in seen}:
+            seen += await episodes.take(1)
+        assert all(each.reward == 1.0 and each.trajectory is not None for each in seen)
+        assert len({each.prompt for each in seen}) == len(seen)
+
+
+async def test_the_last_take_returns_what_is_left() -> None:
+    agent = agent_of(sampling=Sampling(seed=5))
+    async with collecting(agent, ["4", "5"], samples=2, concurrency=8) as episodes:
+        assert len(await episodes.take(3)) == 3
+        assert len(await episodes.take(3)) == 1
+        assert await episodes.take(3) == []
+        with pytest.raises(UsageError, match="count must be a whole number from 1, got 0"):
+            await episodes.take(0)
+
+
+async def test_what_is_unfinished_at_the_end_is_cancelled() -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def never(episode: Episode[str]) -> float:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return 0.0
+
+    async with collecting(agent_of(), ["4"], reward=never):
+        await begun.wait()
+    assert ended.is_set()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"prompts": "Hi."}, "collecting takes a list of prompts, got the text 'Hi.'"),
+        ({"samples": 0}, "samples must be a whole number from 1, got 0"),
+        ({"agent": Agent(ScriptedEngine([]))}, "collecting needs an agent that records"),
+    ],
+)
+async def test_collecting_says_what_is_wrong(given: dict[str, Any], said: str) -> None:
+    arguments: dict[str, Any] = {"agent": agent_of(), "prompts": ["4"], **given}
+    with pytest.raises(UsageError, match=said):
+        async with collecting(**arguments):
+            pass
+
+
+async def test_only_vllms_weights_can_be_changed(tmp_path: Path) -> None:
+    engine = ScriptedEngine(["Hi."])
+    with pytest.raises(UsageError, match="only its weights can be changed"):
+        await update_weights(engine, tmp_path, "1")
+    with pytest.raises(UsageError, match=r"the folder of a checkpoint, got .*none"):
+        await update_weights(engine, tmp_path / "none", "1")
+    for given, said in (
+        ({"version": 1}, "version must be a text that names the weights, got 1"),
+        ({"version": "1", "kv": "stale"}, "kv must be one of recompute, keep, got 'stale'"),
+    ):
+        arguments: dict[str, Any] = given
+        with pytest.raises(UsageError, match=said):
+            async with updating(engine, **arguments):
+                pass
