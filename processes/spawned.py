@@ -53,6 +53,17 @@ class _Program(ModuleType):
         return super().__getattribute__(name)
 
 
+def _show_program() -> None:
+    """Give a forked process its main module back: it has the starting thread's identity."""
+    _Program.lock = threading.Lock()  # another thread of the parent may have held it
+    _Program.starters.clear()
+    if type(main := sys.modules["__main__"]) is _Program:
+        main.__class__ = ModuleType  # type: ignore[assignment]
+
+
+os.register_at_fork(after_in_child=_show_program)
+
+
 @contextmanager
 def program_runs_once() -> Iterator[None]:
     """Keep processes that this thread spawns within the context from running the program again.
@@ -61,7 +72,7 @@ def program_runs_once() -> Iterator[None]:
     reference to it. A file that starts one without `if __name__ == "__main__":` would start
     another one there. `multiprocessing` takes a main module without `__file__` and `__spec__` for
     an interactive one. The class of a module may be assigned, and other threads see both
-    attributes as they are.
+    attributes as they are. So does a process that is forked, where vLLM's compiler reads them.
     """
     main, thread = sys.modules["__main__"], threading.get_ident()
     with _Program.lock:

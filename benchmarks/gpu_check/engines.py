@@ -33,9 +33,11 @@ STATE_BLOCKS = 3
 """What a request may hold of a group of recurrent states: its own, one to copy, one to keep."""
 
 
-def engine_args(scale: Scale, model: str, context: int, blocks: int) -> dict[str, Any]:
+def engine_args(
+    scale: Scale, model: str, context: int, blocks: int, dtype: str | None = None
+) -> dict[str, Any]:
     """Return the fields of vLLM's `AsyncEngineArgs` that both kinds of engine share."""
-    dtype = "bfloat16" if scale.on_device else "float32"
+    dtype = dtype or ("bfloat16" if scale.on_device else "float32")
     block_bytes = BLOCK_SIZE * SIZES[model].kv_bytes_per_token(dtype)
     share = {"gpu_memory_utilization": FREE_AT_START} if scale.on_device else {}
     return {
@@ -55,13 +57,12 @@ def engine_args(scale: Scale, model: str, context: int, blocks: int) -> dict[str
     }
 
 
-def family_args(scale: Scale, family: str, usual: Mapping[str, Any]) -> dict[str, Any]:
+def family_args(family: str, usual: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments for a tiny model of a family, whose blocks have sizes of vLLM's."""
-    dtype = "bfloat16" if scale.on_device else FAMILIES[family].dtype
     groups = len(FAMILIES[family].groups)
     return {
         **usual,
-        "dtype": dtype,
+        "dtype": FAMILIES[family].dtype,
         "load_format": "auto",
         # vLLM wants room in every group for the longest request and the largest step.
         "num_gpu_blocks_override": groups * usual["num_gpu_blocks_override"],

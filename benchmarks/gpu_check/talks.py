@@ -21,7 +21,7 @@ from caesura.scheduler.vllm.client.request import LiveRequest
 from caesura.scheduler.vllm.wire import WATCH_KEY
 
 TIE = 0.05
-"""In nats. Rounding in bfloat16 moves the logits of these models by about a hundredth."""
+"""In nats. Sessions compute in float32: in bfloat16 rounding moves a lead by up to half a nat."""
 AHEAD = 24
 LEAST = 8
 """The fewest tokens that a stretch decodes."""

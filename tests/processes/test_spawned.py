@@ -1,11 +1,13 @@
 """How processes are spawned, and that they end with a parent that is killed."""
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -61,6 +63,22 @@ def test_the_program_is_hidden_from_the_starting_thread_alone() -> None:
         other.join()
     assert seen == [spec] and main.__spec__ is spec
     assert type(main) is kind
+
+
+def test_a_forked_process_sees_its_program() -> None:
+    main = sys.modules["__main__"]
+    read, write = os.pipe()
+    with program_runs_once():
+        child = os.fork()
+        if not child:
+            seen = [type(main) is ModuleType, main.__spec__ is not None, hasattr(main, "__file__")]
+            os.write(write, repr(seen).encode())
+            os._exit(0)
+        assert main.__spec__ is None
+    os.waitpid(child, 0)
+    assert os.read(read, 100).decode() == repr([True, main.__spec__ is not None, True])
+    os.close(read)
+    os.close(write)
 
 
 class OfTheProgram:

@@ -8,11 +8,15 @@ from benchmarks.gpu_check.finding import Finding, Rows
 from benchmarks.gpu_check.sizes import Scale
 from benchmarks.gpu_check.talks import Compared, Talk, draw, foretell, live
 from benchmarks.gpu_check.turn import Turn
+from caesura.intercept.kv.costs import CostModel
 
 TURNS = 4
 CONTEXT_TOKENS = 2048
 MOST_TIES = 0.25
 """The share of stretches that may be ties, beyond which a check says nothing."""
+DEAR = CostModel(0.01, 0.01, 0.01, 0.0, saturation=64, out_rate=1e6, in_rate=1e6)
+"""What the scheduler is told of costs: recomputing is so dear that it swaps where it can. On a
+device it would recompute a tiny model's context sooner than copy it."""
 
 ON_DEVICE: dict[str, tuple[str, dict[str, Any]]] = {
     "default": ("as by default (CUDA graphs, asynchronous)", {}),
@@ -43,10 +47,10 @@ LAYOUTS = {
 
 async def check(scale: Scale, turn: Turn, part: str) -> Finding:
     """Compare sessions on the engine that `part` names, in a pool too small for all of them."""
-    usual = engine_args(scale, scale.exact_model, CONTEXT_TOKENS, scale.exact_pool)
+    usual = engine_args(scale, scale.exact_model, CONTEXT_TOKENS, scale.exact_pool, "float32")
     if part in LAYOUTS:
         name, family = LAYOUTS[part]
-        args = family_args(scale, family, usual)
+        args = family_args(family, usual)
         return await compare(scale, f"{name} ({family})", family, args)
     options = ON_DEVICE if scale.on_device else SMALL
     if part not in options:
@@ -86,6 +90,7 @@ async def _run(scale: Scale, model: str, args: dict[str, Any]) -> Compared:
     longest = CONTEXT_TOKENS // TURNS - 64
     pool = await scarce(model, args, scale.exact_sessions)
     async with ours(model, pool, {"handling": "swap"}, host_gib=1) as engine:
+        await engine.command_all({"command": "calibrate", "cost": DEAR.to_wire()})
         talks: list[Talk] = []
         for number in range(scale.exact_sessions):
             talks.append(draw(f"talk-{number}", number, TURNS, longest))

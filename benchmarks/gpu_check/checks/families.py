@@ -18,11 +18,10 @@ async def check(scale: Scale, turn: Turn, part: str) -> Finding:
         return Finding("skipped", "Needs a GPU: tests/engine has the families on CPUs.")
     if part == NEEDS_DEEP_GEMM and not has_deep_gemm():
         return Finding("skipped", f"{part}: needs DeepGEMM.")
-    usual = engine_args(scale, scale.exact_model, CONTEXT_TOKENS, scale.exact_pool)
-    # Experts that are close to each other change with a batch's rounding in bfloat16, but no kernel
-    # of latent attention takes float32.
-    dtype = "bfloat16" if "latent" in FAMILIES[part].groups else FAMILIES[part].dtype
-    args = {**family_args(scale, part, usual), "dtype": dtype, "enforce_eager": True}
+    usual = engine_args(scale, scale.exact_model, CONTEXT_TOKENS, scale.exact_pool, "float32")
+    args = {**family_args(part, usual), "enforce_eager": True}
+    if "latent" in FAMILIES[part].groups:
+        args["dtype"] = "bfloat16"  # no kernel of latent attention takes float32
     if not FAMILIES[part].caches_prefixes:
         args["enable_prefix_caching"] = False
     return await compare(scale, part, part, args)
