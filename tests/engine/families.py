@@ -61,8 +61,8 @@ LATENT: dict[str, Any] = {
     "num_key_value_heads": 4,
     "kv_lora_rank": 512,
     "qk_rope_head_dim": 64,
-    "qk_nope_head_dim": 32,
-    "v_head_dim": 32,
+    "qk_nope_head_dim": 128,  # with the width of values: what kernels of GPUs take
+    "v_head_dim": 128,
     "moe_intermediate_size": 64,
     "n_routed_experts": 4,
     "n_shared_experts": 1,
