@@ -33,9 +33,9 @@ class EngineSession(Protocol):
 
         The first turn carries the whole history. After a turn that ended with reason `call`,
         `messages` are the tool messages that answer all its calls, in call order. The list is
-        empty if all its calls were answered in mid sentence. After `stop` or `length`, `messages`
-        start the next turn of the conversation. `sampling` replaces the session's for this turn.
-        Closing the iterator abandons the turn and ends the session.
+        empty if all its calls were answered in mid sentence. Further messages may follow. After
+        any other reason, `messages` start the next turn of the conversation. `sampling` replaces
+        the session's for this turn. Closing the iterator abandons the turn and ends the session.
 
         Raises `ContextOverflow` if the messages do not fit the model's context window, and
         `EngineFailed` if the engine died. Raises `RequestFailed` if the engine lives and ended the
@@ -48,6 +48,15 @@ class EngineSession(Protocol):
 
         A turn that ends with `stop` then keeps its KV cache for the next one. An engine that holds
         no requests ignores it.
+        """
+        ...
+
+    async def cut(self, tokens: int) -> bool:
+        """Cut the turn under way at the next safe place, within so many tokens of text.
+
+        The turn then ends with reason `cut`, and its request waits for messages. A safe place ends
+        a line or a sentence, outside thinking and calls. Returns False where the turn is not cut
+        but ends by itself: where none is under way, a grammar leads it, or the engine cannot.
         """
         ...
 
@@ -119,6 +128,10 @@ class SessionAround:
     def hold(self) -> None:
         """Let the next turn's request wait at its end; see `EngineSession.hold`."""
         self._session.hold()
+
+    async def cut(self, tokens: int) -> bool:
+        """Cut the turn under way; see `EngineSession.cut`."""
+        return await self._session.cut(tokens)
 
     async def remember(self, answer: Sequence[Message]) -> None:
         """Let a later session continue from the tokens; see `EngineSession.remember`."""

@@ -20,6 +20,7 @@ from caesura.intercept.calls.events import (
     TextDelta,
     TurnEnded,
 )
+from caesura.scheduler.messages import Message
 from caesura.tools.dispatcher import ToolCall, ToolResult
 from caesura.tools.run_view import Usage
 
@@ -38,6 +39,7 @@ __all__ = [
     "ResumeReport",
     "RunEnded",
     "RunEvent",
+    "Steered",
     "TextDelta",
     "ToolReported",
     "ToolReturned",
@@ -69,6 +71,13 @@ class ToolReturned:
 
 
 @dataclass(frozen=True, slots=True)
+class Steered:
+    """The model is told a message of the user within a run, behind what it has said so far."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
 class ToolReported:
     """A running tool reported its progress."""
 
@@ -76,18 +85,27 @@ class ToolReported:
     text: str
 
 
+RunReason = Literal["stop", "length", "calls", "interrupted"]
+
+
+def run_reason(reason: Literal["call", "stop", "length", "cut"]) -> RunReason:
+    """Return why a run ends with a turn that ended for a reason."""
+    return "calls" if reason == "call" else "interrupted" if reason == "cut" else reason
+
+
 @dataclass(frozen=True, slots=True)
 class RunEnded:
     """The end of a run.
 
-    `reason` is `stop` if the answer is complete, `length` if a token limit cut it, and `calls` if
-    the turn holds calls that the caller has to run. The field `calls` lists these. `text` is the
-    answer's text in the run's last turn, including the text around in-line calls. An agent tells
-    too what its sub-agents used: `total_usage` is `usage` and theirs, and `cost` is its price by
-    `Limits.prices`. `agent` is the name of the agent that answered.
+    `reason` is `stop` if the answer is complete, `length` if a token limit cut it, `interrupted` if
+    its caller did, and `calls` if the turn holds calls that the caller has to run. The field
+    `calls` lists these. `text` is the answer's text in the run's last turn, including the text
+    around in-line calls. An agent tells too what its sub-agents used: `total_usage` is `usage` and
+    theirs, and `cost` is its price by `Limits.prices`. `agent` is the name of the agent that
+    answered.
     """
 
-    reason: Literal["stop", "length", "calls"]
+    reason: RunReason
     text: str
     usage: Usage
     calls: tuple[ToolCall, ...] = field(default=())
@@ -150,6 +168,7 @@ class HandedOff:
 RunEvent = (
     Event
     | CallGoesOn
+    | Steered
     | HandedOff
     | ToolReported
     | ToolReturned

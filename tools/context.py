@@ -195,6 +195,17 @@ class CallLog(Protocol):
         """
         ...
 
+    def said_before(self, turn: int) -> Sequence[Mapping[str, Any]] | None:
+        """Return what the user said within the run behind a turn, counted from 1.
+
+        None: the run has not gone on behind it before.
+        """
+        ...
+
+    def says(self, turn: int, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Write down what the user says behind a turn."""
+        ...
+
     def tells(self, calls: Sequence[str]) -> None:
         """Write down the calls in the background whose results the model is told here."""
         ...

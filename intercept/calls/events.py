@@ -136,7 +136,8 @@ class TurnEnded:
     """The end of a turn.
 
     `reason` is `call` (the request is paused and waits for results), `stop` (the answer is
-    complete) or `length` (a token limit cut it). `prompt_tokens` were appended for this turn and
+    complete), `length` (a token limit cut it) or `cut` (its caller cut it, and the request waits
+    for what the caller has to say). `prompt_tokens` were appended for this turn and
     `completion_tokens` were decoded in it, `reasoning_tokens` of them within thinking.
     `cached_tokens` of the context came from the KV cache when the turn began. `resume` is set when
     the turn resumed a paused request, and `follow_up` when it began with a history that holds an
@@ -145,7 +146,7 @@ class TurnEnded:
     were rendered as text.
     """
 
-    reason: Literal["call", "stop", "length"]
+    reason: Literal["call", "stop", "length", "cut"]
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int

@@ -41,12 +41,22 @@ MAX_MARKERS = 64
 """The number of plans whose markers are kept; requests of one agent have the same plan."""
 
 
+LINE_END = b"\n"
+SENTENCE_ENDS = (b".", b"!", b"?", "\u3002".encode(), "\uff01".encode(), "\uff1f".encode())
+"""What ends a sentence; the last three are those of Chinese and Japanese."""
+AFTER_SENTENCE = b" \"')]*_"
+"""What may stand behind the end of a sentence and belongs to it."""
+CHARACTER_BYTES = 4
+"""The most bytes of a character."""
+
+
 class Verdict(Enum):
     """What a token means for its request."""
 
     CALL = "call"  # it completes a call, or ends a turn that holds calls: pause here
     END = "end"  # it ends a turn that holds no call
     STOP = "stop"  # it completes a stop text: the turn ends here
+    CUT = "cut"  # the turn was to be cut, and this is a safe place: pause here
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +243,38 @@ def markers_of(
     )
 
 
+class TextEnd:
+    """Reads a text, token by token, until it may be cut: behind a line or a sentence."""
+
+    def __init__(self, tokens: int) -> None:
+        """Look for a good place for `tokens` tokens; behind them, any whole character will do."""
+        self._left = tokens
+        self._tail = b""
+
+    def found(self, data: bytes) -> bool:
+        """Read the bytes of the next token; return whether the text may be cut behind it."""
+        before, self._tail = self._tail, (self._tail + data)[-CHARACTER_BYTES:]
+        self._left -= 1
+        if data.rstrip(b" ").endswith(LINE_END):
+            return True
+        ended = data.rstrip(AFTER_SENTENCE)
+        if ended.endswith(SENTENCE_ENDS):
+            # A point behind a digit may be that of a number.
+            digit = (ended[-2:-1] or before[-1:]).isdigit()
+            return not (digit and ended.endswith(b"."))
+        return self._left <= 0 and _is_whole(self._tail)
+
+
+def _is_whole(tail: bytes) -> bool:
+    """Return whether the last character is complete."""
+    for length in range(1, len(tail) + 1):
+        byte = tail[-length]
+        if byte & 0xC0 != 0x80:  # the first byte of a character
+            needed = 1 if byte < 0x80 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return length >= needed
+    return False
+
+
 class Watch:
     """Reads the tokens of one turn and finds the token at which the request stops."""
 
@@ -266,6 +308,21 @@ class Watch:
         """The calls of the turn that have begun, as far as they were read."""
         self._reading: Call | None = None
         """What may be a call, or is one whose text goes on."""
+        self._cut: TextEnd | None = None
+        """Finds where the turn is cut, if it is to be."""
+        self._thought = False
+        """Whether the last token that was read for a cut stands within thinking."""
+
+    def cut_soon(self, tokens: int) -> None:
+        """Stop the turn at the next safe place, or behind so many tokens of text at any place.
+
+        A safe place ends a line or a sentence, outside thinking and calls. A turn that holds a
+        call, or may hold one that only the API process can tell, is not cut: it ends by itself,
+        and its end is a pause in every case.
+        """
+        unmarked = any(form.opens_anywhere for form in self.formats)
+        self._cut = None if unmarked else TextEnd(tokens)
+        self.holds_call = True
 
     def replay(self, token_ids: Sequence[int]) -> None:
         """Read the turn's first tokens, none of which has stopped it."""
@@ -315,9 +372,22 @@ class Watch:
         """Feed tokens until one stops the request; return its index and the verdict."""
         for index, token_id in enumerate(token_ids):
             verdict = self.feed(token_id)
+            if verdict is None and self._cut is not None and self._is_cut(self._cut, token_id):
+                verdict = Verdict.CUT
             if verdict is not None:
                 return index, verdict
         return None
+
+    def _is_cut(self, end: TextEnd, token_id: int) -> bool:
+        """Return whether the turn is cut behind a token that has just been read."""
+        thought, self._thought = self._thought, self._thinking.inside
+        if self._thinking.inside or thought:  # nothing is said yet behind the end of thinking
+            return False
+        found = end.found(self._markers.vocabulary.bytes_of(token_id))
+        in_call = self._inside is not None or self._reading is not None or bool(self.calls)
+        # What may begin a call is read to its end first.
+        undecided = self._head is not None or bool(self._window.strip())
+        return found and not (in_call or undecided)
 
     def _watch_body(self, data: bytes) -> Verdict | None:
         while data:

@@ -5,6 +5,7 @@ No tool that is not safe to repeat runs twice by itself.
 
 from collections import deque
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from caesura.runtime.events import RunEvent
@@ -12,6 +13,7 @@ from caesura.runtime.journal.record import MAX_DEATHS, Kind, Recorded, Replayed
 from caesura.runtime.journal.run_journal import RunJournal
 from caesura.runtime.journal.writer import JournalWriter, NotRecorded
 from caesura.scheduler.errors import RepeatedDeaths
+from caesura.scheduler.messages import Message
 from caesura.tools.errors import Permanent
 from caesura.tools.people import NoAnswer, People
 from caesura.tools.result import ToolCall, ToolResult
@@ -43,29 +45,39 @@ class CallJournal(Protocol):
         ...
 
 
-class JournaledCalls:
-    """A `CallLog` that keeps calls in a run's journal.
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What a run did before it is driven again."""
 
-    `results` are those that calls had before, and `unknown` are calls that had begun without one.
-    `name` is what ended while those ran. `late` are the calls in the background whose results the
-    model was told, by the places where it was.
-    """
+    results: Mapping[str, ToolResult] = field(default_factory=dict)
+    """Those that calls had."""
+    unknown: Collection[str] = ()
+    """The calls that had begun without one."""
+    late: Sequence[Sequence[str]] = ()
+    """The calls in the background whose results the model was told, by the places where it was."""
+    said: Mapping[int, Sequence[Message]] = field(default_factory=dict)
+    """What the user said within it, by the turn behind which that was told."""
+    turns: int = 0
+    """How many turns had begun."""
+
+
+class JournaledCalls:
+    """A `CallLog` that keeps calls in a run's journal; `name` is what ended before."""
 
     def __init__(
         self,
         journal: CallJournal,
         people: People | None,
-        results: Mapping[str, ToolResult],
-        unknown: Collection[str],
+        before: Before,
         name: str = "server",
-        late: Sequence[Sequence[str]] = (),
     ) -> None:
         self._journal = journal
         self._people = people
-        self._results = results
-        self._unknown = frozenset(unknown)
+        self._before = before
+        self._results = before.results
+        self._unknown = frozenset(before.unknown)
         self._name = name
-        self._late = deque(late)
+        self._late = deque(before.late)
 
     def result_of(self, call: ToolCall) -> ToolResult | None:
         """Return the result that the call had before."""
@@ -117,9 +129,24 @@ class JournaledCalls:
         """Return the calls in the background whose results the model was told here before."""
         return self._late.popleft() if self._late else None
 
+    def said_before(self, turn: int) -> Sequence[Message] | None:
+        """Return what the user said behind a turn before; None: the run had not gone on there."""
+        said = self._before.said.get(turn)
+        return () if said is None and turn < self._before.turns else said
+
+    def says(self, turn: int, messages: Sequence[Message]) -> None:
+        """Write down what the user says behind a turn."""
+        self._journal.add("said", [turn, list(messages)])
+
     def tells(self, calls: Sequence[str]) -> None:
         """Write down the calls in the background whose results the model is told here."""
         self._journal.add("late", list(calls))
+
+
+def before_of(record: Recorded) -> Before:
+    """Return what a journal tells of a run before it is driven again."""
+    about = (record.results, record.unknown, record.late, record.said)
+    return Before(*about, turns=len(record.turns))
 
 
 class JournaledRun:
@@ -135,9 +162,8 @@ class JournaledRun:
         self._writer = writer
         self.journal = journal
         """Also the log of the run's session."""
-        results, unknown = ({}, ()) if record is None else (record.results, record.unknown)
-        late = () if record is None else record.late
-        self.calls = JournaledCalls(journal, people, results, unknown, late=late)
+        before = Before() if record is None else before_of(record)
+        self.calls = JournaledCalls(journal, people, before)
         """The log of the run's calls."""
         self.is_resumed = record is not None
         """Whether the run was begun by an earlier process."""

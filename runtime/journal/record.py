@@ -38,6 +38,7 @@ Kind = Literal[
     "call",
     "result",
     "late",
+    "said",
     "told",
     "step",
     "resumed",
@@ -85,6 +86,8 @@ class Recorded:
     results: dict[str, ToolResult] = field(default_factory=dict)
     late: list[list[str]] = field(default_factory=list)
     """The calls in the background whose results the model was told, by the places where it was."""
+    said: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    """What the user said within the run, by the turn behind which it was told."""
     entries: int = 0
     """The number of entries; the next one has this number."""
     earlier_deaths: int = 0
@@ -180,6 +183,9 @@ def _take_told(record: Recorded, kind: str, value: Any) -> None:
     match kind:
         case "late":
             record.late.append(of_kind(list[str], value))
+        case "said":
+            turn, messages = of_kind(tuple[int, list[dict[str, Any]]], value)
+            record.said[turn] = messages
         case "told":  # what was streamed
             record.steps += of_kind(list[int | str], value)
         case "step":

@@ -318,6 +318,10 @@ class RemoteSession:
     def hold(self) -> None:
         """Do nothing: no protocol tells a server that more messages will come."""
 
+    async def cut(self, tokens: int) -> bool:
+        """Return False: the turn ends by itself."""
+        return False
+
     async def remember(self, answer: Sequence[Message]) -> None:
         """Do nothing: the server remembers its answers by itself."""
 

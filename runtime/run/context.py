@@ -15,6 +15,7 @@ from caesura.runtime.errors import EngineFailed
 from caesura.runtime.events import RunEvent, ToolReturned
 from caesura.runtime.run.limits import Budget, Limits
 from caesura.runtime.run.media import NO_PICTURES, Pictures
+from caesura.runtime.run.steering import Steering
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.tools.context import CallWatch, ToolRun
 from caesura.tools.dispatcher import Dispatcher
@@ -128,6 +129,8 @@ class RunContext:
     """As in the session's `SessionSpec`; if False, all calls are the client's."""
     pictures: Pictures = NO_PICTURES
     """Shows the model the pictures that tools make."""
+    steering: Steering | None = None
+    """What the caller says to the run while it is under way."""
     results_first: Sequence[str] = ()
     """Calls of a run that is driven again, whose results come in this order before any others."""
     tools: ToolRun = field(default_factory=ToolRun)

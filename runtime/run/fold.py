@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Generic, Literal, Never, TypeVar
+from typing import Any, Generic, Never, TypeVar
 
 from caesura.intercept.calls.events import (
     ArgumentsDelta,
@@ -20,7 +20,15 @@ from caesura.intercept.calls.events import (
     TextDelta,
     TurnEnded,
 )
-from caesura.runtime.events import CallGoesOn, RunEnded, RunEvent, ToolReturned, Usage
+from caesura.runtime.events import (
+    CallGoesOn,
+    RunEnded,
+    RunEvent,
+    RunReason,
+    Steered,
+    ToolReturned,
+    Usage,
+)
 from caesura.scheduler.messages import LATE, Message, Part, with_lead
 
 Piece = TypeVar("Piece")
@@ -96,7 +104,7 @@ class RunFold(Generic[Piece]):
         """Tokens of the first prompt that were in the KV cache, or None before the first turn."""
         self.first_prompt_tokens = 0
         self.has_malformed_call = False
-        self._reason: Literal["stop", "length", "calls"] = "stop"
+        self._reason: RunReason = "stop"
         self._usage = UsageCount()
         self._returned: dict[str, ToolReturned | None] = {}
         self._resumes: list[ResumeReport] = []
@@ -123,15 +131,18 @@ class RunFold(Generic[Piece]):
             case TurnEnded():
                 self._sum(event)
                 return self._on_turn_end(event) or []
-            case CallGoesOn() | ToolReturned():
-                return self._take_of_tool(event)
+            case CallGoesOn() | ToolReturned() | Steered():
+                return self._take_between(event)
             case RunEnded(reason=reason):
                 self.ended, self._reason = event, reason
         return []
 
-    def _take_of_tool(self, event: CallGoesOn | ToolReturned) -> list[Piece]:
+    def _take_between(self, event: CallGoesOn | ToolReturned | Steered) -> list[Piece]:
+        """Add an event between two turns."""
         if isinstance(event, CallGoesOn):
             return self._on_going_on(event) or []
+        if isinstance(event, Steered):
+            return self._on_steered(event) or []
         self._returned[event.call.id] = event
         return self._on_returned(event) or []
 
@@ -201,6 +212,9 @@ class RunFold(Generic[Piece]):
         return None
 
     def _on_going_on(self, event: CallGoesOn) -> list[Piece] | None:
+        return None
+
+    def _on_steered(self, event: Steered) -> list[Piece] | None:
         return None
 
     def _on_returned(self, event: ToolReturned) -> list[Piece] | None:
@@ -294,6 +308,9 @@ class Transcript(RunFold[Never]):
 
     def _on_turn_end(self, event: TurnEnded) -> None:
         self._end_turn()
+
+    def _on_steered(self, event: Steered) -> None:
+        self._messages.append(event.message)
 
     def _on_going_on(self, event: CallGoesOn) -> None:
         if not event.is_clients:

@@ -54,6 +54,12 @@ class BackgroundCalls:
         self._news = asyncio.Event()
         self._telling: set[asyncio.Task[None]] = set()
         self._forecasts = 0
+        self._is_woken = False
+
+    def wake(self) -> None:
+        """Let the wait end."""
+        self._is_woken = True
+        self._news.set()
 
     def start(self, call: ToolCall, expected_seconds: float | None) -> None:
         """Start a call, whose tool may say how long its calls take."""
@@ -96,8 +102,10 @@ class BackgroundCalls:
 
     async def news(
         self, session: EngineSession, since: float
-    ) -> ToolReported | Literal["result", "expired"]:
+    ) -> ToolReported | Literal["result", "expired", "woken"]:
         """Return the next report, or that a result has come, or that the wait has been too long.
+
+        It may also be woken.
 
         The wait began at `since`. The session, whose request waits, is told for how long.
         """
@@ -108,6 +116,9 @@ class BackgroundCalls:
                 return self._reports.pop(0)
             if self._ready:
                 return "result"
+            if self._is_woken:
+                self._is_woken = False
+                return "woken"
             if forecasts != self._forecasts:
                 forecasts = self._forecasts
                 self._tell(session)

@@ -22,13 +22,22 @@ from caesura.intercept.calls.events import (
 )
 from caesura.runtime.engine import EngineSession
 from caesura.runtime.errors import EngineFailed
-from caesura.runtime.events import RunEnded, RunEvent, ToolReported, ToolReturned, Usage
+from caesura.runtime.events import (
+    RunEnded,
+    RunEvent,
+    Steered,
+    ToolReported,
+    ToolReturned,
+    Usage,
+    run_reason,
+)
 from caesura.runtime.run.context import RunContext
 from caesura.runtime.run.fold import NAMELESS, UsageCount, acknowledgement, tool_message
 from caesura.runtime.run.late import BackgroundCalls, goes_on
 from caesura.runtime.run.late import told_late as late_told
 from caesura.runtime.run.limits import Budget, Clock
 from caesura.runtime.run.media import Pictures
+from caesura.runtime.run.steering import Steering
 from caesura.scheduler.messages import Message, Part, Sampling
 from caesura.tools.dispatcher import Dispatcher, ToolCall, ToolResult, malformed
 
@@ -94,14 +103,17 @@ class _Run:
         self._usage = UsageCount()
         self._order = deque(context.results_first)
         self._dispatcher = dispatcher
-        log, seconds = context.tools.log, context.limits.max_wait_seconds
-        self._late = BackgroundCalls(dispatcher, clock, log, seconds)
+        self._log = log = context.tools.log
+        self._late = BackgroundCalls(dispatcher, clock, log, context.limits.max_wait_seconds)
+        self._steering = context.steering or Steering()
+        self._turns = 0
 
     async def events(self, feed: Sequence[Message]) -> AsyncGenerator[RunEvent, None]:
         """Yield the events of all turns; see `run`."""
         budget, late, pictures = self._budget, self._late, self._context.pictures
-        sampling = self._context.sampling
+        sampling, steering = self._context.sampling, self._steering
         lead = ""  # text before in-line calls, whose sentence the next turn continues
+        steering.wakes(late.wake)
         try:
             while True:
                 turn = _Turn(self._dispatcher, self._context, self._clock, budget, late)
@@ -111,7 +123,8 @@ class _Run:
                         async for event in events:
                             yield event
                     ended = turn.ended(lead, self._usage.total)
-                    if ended is not None and not (ended.reason == "stop" and late.are_open):
+                    said = self._said(turn)
+                    if ended is not None and not self._goes_on(ended, said):
                         yield ended
                         return
                     while turn.waiting:
@@ -119,21 +132,49 @@ class _Run:
                         yield self._counted(told)
                     told_late: list[ToolReturned] = []
                     if (late.are_open or turn.leaves_calls) and not turn.inline:
-                        between = self._between(turn, told_late, waits=ended is not None)
+                        waits = ended is not None and not said
+                        between = self._between(turn, told_late, waits=waits)
                         async with aclosing(between) as telling:
                             async for each in telling:
                                 yield each
-                    if ended is not None and not told_late:  # nobody waits any longer
+                    said = said or self._said(turn)
+                    if ended is not None and not (told_late or said):  # nobody waits any longer
                         yield ended
                         return
+                    for message in said:
+                        yield Steered(message)
                     sampling = _after_a_call(sampling)
                     lead = lead + turn.text if turn.inline else ""
                     feed = [] if ended is not None else await turn.answers(pictures)
                     feed += [await late_told(each, pictures) for each in told_late]
+                    feed += said
                 finally:
                     await turn.cancel()
         finally:
+            steering.over()
             await late.cancel()
+
+    def _said(self, turn: "_Turn") -> list[Message]:
+        """Return what the user says behind a turn, which is told next, and write it down.
+
+        Within a sentence nothing is told, and behind a turn that the client goes on with.
+        """
+        if turn.inline or turn.ends_run:
+            return []
+        log = self._log
+        before = None if log is None else log.said_before(self._turns)
+        if before is not None:
+            return list(before)
+        said = self._steering.take()
+        if said and log is not None:
+            log.says(self._turns, said)
+        return said
+
+    def _goes_on(self, ended: RunEnded, said: Sequence[Message]) -> bool:
+        """Return whether the run goes on behind a turn with which it might end."""
+        if self._steering.stops:
+            return False
+        return bool(said) or (ended.reason == "stop" and self._late.are_open)
 
     async def _decoded(
         self, turn: "_Turn", feed: Sequence[Message], sampling: Sampling | None
@@ -141,13 +182,21 @@ class _Run:
         """Yield the events of a turn; its request waits at its end while calls are open."""
         if self._late.are_open:
             self._session.hold()
-        async with aclosing(self._session.turn(feed, sampling)) as events:
-            while (event := await self._budget.wait(anext(events, None))) is not None:
-                turn.take(event)
-                self._usage.take(event)
-                if self._context.observer is not None and turn.end is event:
-                    self._context.observer.turn_ended(turn.end)
-                yield event
+        self._turns += 1
+        try:
+            async with aclosing(self._session.turn(feed, sampling)) as events:
+                begun = False
+                while (event := await self._budget.wait(anext(events, None))) is not None:
+                    if not begun:  # a turn that has not begun cannot be cut
+                        begun = True
+                        self._steering.decodes(self._session)
+                    turn.take(event)
+                    self._usage.take(event)
+                    if self._context.observer is not None and turn.end is event:
+                        self._context.observer.turn_ended(turn.end)
+                    yield event
+        finally:
+            await self._steering.rests()
         self._budget.end_turn(turn.ending)
 
     async def _between(
@@ -163,7 +212,7 @@ class _Run:
             before, since = self._late.told_before(), self._clock()
             while waits and before is None and not self._late.has_results:
                 news = await self._budget.wait(self._late.news(self._session, since))
-                if news == "expired":
+                if news in ("expired", "woken"):
                     return
                 if isinstance(news, ToolReported):
                     yield news
@@ -292,13 +341,18 @@ class _Turn:
         reason = self.ending.reason
         text = lead + self.text
         if reason != "call":
-            return RunEnded(reason, text, usage)
+            return RunEnded(run_reason(reason), text, usage)
         if self._clients:
             return RunEnded("calls", text, usage, tuple(self._clients))
         if not self._pausing:
             # The server runs no tools here, so the model's text of a malformed call is shown.
             return RunEnded("stop", text + "".join(self._malformed_text), usage)
         return None
+
+    @property
+    def ends_run(self) -> bool:
+        """Whether the run ends with the turn: its client goes on, or a limit was reached."""
+        return bool(self._clients) or self.ending.reason == "length"
 
     @property
     def waiting(self) -> bool:

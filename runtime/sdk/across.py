@@ -216,6 +216,10 @@ class SessionAcross(SessionAround):
         """Let a later session continue; see `EngineSession.remember`."""
         await self._engine.there(lambda: self._session.remember(answer))
 
+    async def cut(self, tokens: int) -> bool:
+        """Cut the turn under way; see `EngineSession.cut`."""
+        return await self._engine.there(lambda: self._session.cut(tokens))
+
     async def expect_pause(self, seconds: float) -> None:
         """Forward the forecast; see `EngineSession.expect_pause`."""
         await self._engine.there(lambda: self._session.expect_pause(seconds))

@@ -252,6 +252,10 @@ class FallbackSession:
         """Let the next turn's request wait at its end."""
         self._session.hold()
 
+    async def cut(self, tokens: int) -> bool:
+        """Cut the turn under way."""
+        return await self._session.cut(tokens)
+
     async def remember(self, answer: Sequence[Message]) -> None:
         """Let a later session of the same model continue from the tokens."""
         await self._session.remember(answer)

@@ -18,7 +18,7 @@ from typing import Any
 from caesura.runtime.engine import Engine, EngineSession
 from caesura.runtime.errors import EngineFailed, UsageError
 from caesura.runtime.events import TurnEnded
-from caesura.runtime.journal.journaled_run import JournaledCalls
+from caesura.runtime.journal.journaled_run import Before, JournaledCalls
 from caesura.runtime.journal.record import BadJournal, Kind
 from caesura.runtime.journal.run_journal import RunJournal
 from caesura.runtime.run import loop
@@ -114,8 +114,9 @@ class Keeper:
 
     def calls(self, run: SavedRun, people: People) -> JournaledCalls:
         """Return the log of a run's calls, which knows those that were made before."""
-        late = [list(each) for each in run.late]
-        return JournaledCalls(self, people, dict(run.results), run.unknown, "process", late)
+        late, said = [list(each) for each in run.late], dict(run.said)
+        before = Before(dict(run.results), run.unknown, late, said, len(run.turns))
+        return JournaledCalls(self, people, before, "process")
 
     # -- the log of calls ------------------------------------------------------------------------
 
@@ -164,9 +165,12 @@ class Keeper:
 
     def _begin(self, turn: LoggedTurn) -> None:
         if self._recorder is not None and not self._is_frozen:
-            said, turns = self.record.messages[-1:], self.record.runs[-1].turns
-            is_result = bool(turns) or any(each["role"] == "tool" for each in said)
-            source: Source = "tool" if is_result else "user"
+            run, messages = self.record.runs[-1], self.record.messages
+            roles = [each["role"] for each in messages[-1:]]
+            # Within its first sentence a run still has the prompt as its last message.
+            steered = len(messages) > run.asked and roles == ["user"]
+            is_result = bool(run.turns) or "tool" in roles
+            source: Source = "tool" if is_result and not steered else "user"
             self._recorder.begin(turn, source, time.time(), Told.of(self.record.messages))
         kept = None
         if turn.has_media:
@@ -228,9 +232,10 @@ def retold(record: SessionRecord, recorder: TrajectoryRecorder) -> None:
 class _Told:
     """A `CallLog` of a run that has ended: no call is made again."""
 
-    def __init__(self, results: dict[str, ToolResult], late: Sequence[Sequence[str]]) -> None:
+    def __init__(self, results: dict[str, ToolResult], run: SavedRun) -> None:
         self._results = results
-        self._late = deque(late)
+        self._late = deque(run.late)
+        self._said = run.said
 
     def result_of(self, call: ToolCall) -> ToolResult:
         """Return the result that the call had. Raises `BadJournal`."""
@@ -260,6 +265,13 @@ class _Told:
             raise BadJournal("the session does not tell when its late results were told")
         return self._late.popleft()
 
+    def said_before(self, turn: int) -> Sequence[Message]:
+        """Return what the user said behind a turn."""
+        return self._said.get(turn, ())
+
+    def says(self, turn: int, messages: Sequence[Message]) -> None:
+        """Do nothing."""
+
     def tells(self, calls: Sequence[str]) -> None:
         """Do nothing."""
 
@@ -281,7 +293,7 @@ async def reopened(
     session = engine.open(spec, keeper.replaying(run))
     keeper.freeze()
     held, heard = 0, Transcript(record.messages[: run.asked])
-    told = _Told(record.results_of(run), run.late)
+    told = _Told(record.results_of(run), run)
     dispatcher = Dispatcher(registry, ToolRun(log=told))
     limits = Limits(max_turns=None)
     context = RunContext(

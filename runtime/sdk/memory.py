@@ -14,6 +14,7 @@ from caesura.runtime.events import (
     CallGoesOn,
     ModelChanged,
     RunEvent,
+    Steered,
     ToolReturned,
     TurnEnded,
     Usage,
@@ -373,7 +374,7 @@ class Memory:
     def take(self, event: RunEvent) -> None:
         """Add an event of the run under way."""
         self.transcript.take(event)
-        if isinstance(event, TurnEnded | CallGoesOn | ToolReturned):
+        if isinstance(event, TurnEnded | CallGoesOn | ToolReturned | Steered):
             self.keeper.told(self.messages)
         if isinstance(event, ModelChanged):
             self.keeper.lose_tokens()

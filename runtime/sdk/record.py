@@ -63,6 +63,8 @@ class SavedRun:
     results: dict[str, ToolResult] = field(default_factory=dict)
     late: list[list[str]] = field(default_factory=list)
     """The calls in the background whose results the model was told, by the places where it was."""
+    said: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    """What the user said within the run, by the turn behind which it was told."""
     has_media: bool = False
     """Whether tokens are missing, since those of pictures and sounds say nothing alone."""
     ends: int | None = None
@@ -174,6 +176,8 @@ class SessionRecord:
                 run.results[value.call_id] = value
             case "late":
                 run.late.append(value)
+            case "said":
+                run.said[value[0]] = list(value[1])
             case _:
                 raise LookupError(f"there is no entry of kind {kind!r}")
 
@@ -221,6 +225,8 @@ class SessionRecord:
                 yield "result", result
             for late in run.late:
                 yield "late", late
+            for said in run.said.items():
+                yield "said", list(said)
             if run.ends is not None:
                 yield "ended", End(run.ends, run.was_cut, self.usage)
 
@@ -354,6 +360,7 @@ _KINDS: dict[str, Any] = {
     "call": str,
     "result": ToolResult,
     "late": list[str],
+    "said": tuple[int, list[dict[str, Any]]],
     "ended": End,
     "rewound": Rewound,
 }

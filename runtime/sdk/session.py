@@ -27,6 +27,7 @@ from caesura.runtime.run.fold import RunFold, UsageCount, asker_of, digest
 from caesura.runtime.run.limits import Budget, bounded
 from caesura.runtime.run.loop import traced
 from caesura.runtime.run.media import NO_PICTURES, Pictures, count_pictures
+from caesura.runtime.run.steering import LiveSession, Steering
 from caesura.runtime.sdk.handoffs import Handing
 from caesura.runtime.sdk.hooks import End, HookedSession, HookRun, Prompt, RunEndedByHook
 from caesura.runtime.sdk.memory import Begin, Memory
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from caesura.runtime.trajectories.trajectory import Trajectory
 
 
-class Session(AsyncClosing, Generic[T]):
+class Session(LiveSession, AsyncClosing, Generic[T]):
     """A conversation, from `Agent.session()`; close it, or use it in `async with`.
 
     A session has one run at a time. The error of a failing tool goes to the model, and the run
@@ -328,7 +329,7 @@ class Session(AsyncClosing, Generic[T]):
                         event = replace(event, total_usage=total, cost=cost, agent=who)
                     yield event
         finally:
-            self._busy, self._unended = False, None
+            self._busy, self._unended, self._steering = False, None, None
 
     def _prepare(self) -> None:
         """Prepare what watches over a run of the agent."""
@@ -493,8 +494,8 @@ class Session(AsyncClosing, Generic[T]):
             memory.begin_run(mark, self._fed, is_retry=is_retry, of=run)
         log = memory.calls()
         tools = replace(context.tools, budget=self._budget, hooks=self._hooks, log=log)
-        context = replace(context, budget=self._budget, tools=tools)
-        # Its tools keep their resources for the session.
+        self._steering = Steering()
+        context = replace(context, budget=self._budget, tools=tools, steering=self._steering)
         self._dispatcher = context.dispatcher()
         session = self._engine_session
         assert session is not None
@@ -535,8 +536,7 @@ class Session(AsyncClosing, Generic[T]):
             origin=Origin(self._tools.tenant, self.id, self._parent),
         )
         self._opened_on = engine, spec
-        sampling, registry = self._settings.sampling, self._registry
-        opened = await self._memory.open(engine, spec, sampling, registry, unended)
+        opened = await self._memory.open(engine, spec, spec.sampling, self._registry, unended)
         self._engine_session, self._fed, self._asked = opened.session, opened.fed, opened.asked
         self._held_tokens = opened.held_tokens
         history = self._memory.messages

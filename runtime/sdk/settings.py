@@ -28,15 +28,16 @@ if TYPE_CHECKING:
 class Answer(Generic[T]):
     """The answer of a run.
 
-    `output` is of the agent's output type; without one it is the text. `reason` is `stop`, or
-    `length` if a token limit cut the text. `calls` holds the run's calls with their results, in
-    the model's order, including malformed calls. `messages` is the whole history after the run, in
-    OpenAI's form. `usage` is the run's own; `total_usage` has that of its sub-agents too, and
-    `cost` is what that costs by `Limits.prices`. `agent` is the name of the agent that answered.
+    `output` is of the agent's output type; without one it is the text. `reason` is `stop`,
+    `length` if a token limit cut the text, or `interrupted` if the caller did. `calls` holds the
+    run's calls with their results, in the model's order, including malformed calls. `messages` is
+    the whole history after the run, in OpenAI's form. `usage` is the run's own; `total_usage` has
+    that of its sub-agents too, and `cost` is what that costs by `Limits.prices`. `agent` is the
+    name of the agent that answered.
     """
 
     text: str
-    reason: Literal["stop", "length"]
+    reason: Literal["stop", "length", "interrupted"]
     usage: Usage
     calls: tuple[tuple[ToolCall, ToolResult], ...]
     messages: tuple[Message, ...]

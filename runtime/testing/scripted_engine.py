@@ -23,6 +23,7 @@ from caesura.intercept.calls.events import (
     Event,
     FollowUpReport,
     ResumeReport,
+    TextDelta,
     TurnEnded,
 )
 from caesura.runtime.engine import NoBackend
@@ -156,6 +157,7 @@ class ScriptedSession:
         self._busy = False
         self._stop_text: str | None = None
         self._broken_off = False
+        self._cuts = False
         self.request_id: str | None = f"scripted-{number}"
         """The id of the session's request, as in a real engine."""
         self.spec = spec
@@ -191,7 +193,7 @@ class ScriptedSession:
         """
         if self._busy:
             raise self._error("was asked for while another turn decodes")
-        self._busy = True
+        self._busy, self._cuts = True, False
         try:
             await self._engine.alive()
             async for event in self._decode(tuple(messages), sampling or self.spec.sampling):
@@ -207,6 +209,11 @@ class ScriptedSession:
     def hold(self) -> None:
         """Record that the next turn's request is to wait at its end."""
         self.held_turns.append(len(self.turns) + 1)
+
+    async def cut(self, tokens: int) -> bool:
+        """End the turn under way behind the next piece of its text."""
+        self._cuts = self._busy
+        return self._busy
 
     async def remember(self, answer: Sequence[Message]) -> None:
         """Let a later session continue from this one's scripted tokens, unless a stop text cut."""
@@ -249,9 +256,16 @@ class ScriptedSession:
             if broken is not None:
                 raise self._error(broken)
         size, new_id = self._engine.piece_characters, self._log.call_id
+        written = ""
         for event in play(turn, size, new_id, sampling.logprobs):
             self._note(event)
             yield event
+            written += event.text if isinstance(event, TextDelta) else ""
+            if self._cuts and isinstance(event, TextDelta):
+                ended = TurnEnded("cut", prompt, max(1, count_units(written)), cached)
+                self._note(ended)
+                yield ended
+                return
         if isinstance(item, Fail) and not was_cut:
             self._engine.note_failure(item.error)
             raise item.error
@@ -304,7 +318,7 @@ class ScriptedSession:
         if resumed and not self.spec.pausing:
             raise self._error("follows calls, but the session was opened with pausing=False")
         if resumed:
-            answers = [m for m in messages if not m.get(LATE)]
+            answers = [m for m in messages if not m.get(LATE) and m.get("role") != "user"]
             answered = [m.get("tool_call_id") for m in answers if m.get("role") == "tool"]
             if answered != self._open_calls or len(answered) != len(answers):
                 raise self._error(f"must answer {self._open_calls} in order, got {answered}")

@@ -157,6 +157,10 @@ class TracedSession:
         """Let the next turn's request wait at its end; see `EngineSession.hold`."""
         self._session.hold()
 
+    async def cut(self, tokens: int) -> bool:
+        """Cut the turn under way; see `EngineSession.cut`."""
+        return await self._session.cut(tokens)
+
     async def remember(self, answer: Sequence[Message]) -> None:
         """Remember the answer; see `EngineSession.remember`."""
         await self._session.remember(answer)

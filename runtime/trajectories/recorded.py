@@ -108,7 +108,7 @@ class RecordedLog:
         """Note how a turn ended, with calls of the client too; `tokens` are the engine's so far."""
         if self._is_silent:
             self._heard(turn, tokens)
-        self._recorder.stops(turn.reason)
+        self._recorder.stops("stop" if turn.reason == "cut" else turn.reason)
 
     def _heard(self, turn: TurnEnded, tokens: Sequence[int] | None) -> None:
         """Record a turn that the engine has not told of: behind media it tells none."""

@@ -21,7 +21,7 @@ from caesura.intercept.calls.events import (
     TextDelta,
     TurnEnded,
 )
-from caesura.runtime.events import RunEnded, RunEvent, Usage
+from caesura.runtime.events import RunEnded, RunEvent, Usage, run_reason
 from caesura.runtime.run.context import RunTrace
 from caesura.runtime.trajectories.recorded import TappedTurn
 from caesura.runtime.trajectories.trajectory import Medium
@@ -141,7 +141,7 @@ async def _run(turn: AsyncGenerator[Event, None]) -> AsyncGenerator[RunEvent, No
                 ended = event
     if ended is not None:
         used = Usage(ended.prompt_tokens, ended.completion_tokens, ended.cached_tokens, turns=1)
-        yield RunEnded("calls" if ended.reason == "call" else ended.reason, "", used)
+        yield RunEnded(run_reason(ended.reason), "", used)
 
 
 class _Answered:
@@ -176,6 +176,10 @@ class _Answered:
 
     def hold(self) -> None:
         """Do nothing: the request is vLLM's."""
+
+    async def cut(self, tokens: int) -> bool:
+        """Return False: the request is vLLM's."""
+        return False
 
     async def remember(self, answer: Sequence[Message]) -> None:
         """Do nothing: follow-ups are vLLM's."""

@@ -494,6 +494,15 @@ class SurvivingRequest:
         rank = self._live.rank if self._live is not None else None
         await self._host.command(message, rank)
 
+    async def cut(self, tokens: int) -> bool:
+        """Cut the present turn at the next safe place; return whether the scheduler will.
+
+        Raises `UsageError` and `EngineFailed`.
+        """
+        message = {"command": "cut", "request": self.request_id, "tokens": tokens}
+        rank = self._live.rank if self._live is not None else None
+        return bool((await self._host.command(message, rank)).get("taken"))
+
     async def end(self) -> None:
         """End a request that has stopped."""
         live, self._live = self._live, None

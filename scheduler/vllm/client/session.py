@@ -81,6 +81,8 @@ class VllmSession:
         self._closed = False
         self._holds = False
         """Whether the request of the next turn waits at its end."""
+        self._sent: SentTurn | None = None
+        """The turn under way, while the engine decodes it."""
         self._ends = host.language.ends
         self._logprobs: ShownLogprobs | None = None
         self._media = NO_MEDIA
@@ -125,15 +127,17 @@ class VllmSession:
         try:
             sampling = self._host.sampling.bounded(sampling or self._spec.sampling)
             turn = await self._open(messages, sampling)
+            self._sent = turn.sent
             while turn.outcome is None:
                 for event in self._events(turn, await self._next(turn)):
                     yield event
             for event in await self._last_events(turn, turn.outcome):
                 yield event
+            self._sent = None
             yield await self._ended(turn, turn.outcome)
             done = True
         finally:
-            self._in_turn = False
+            self._in_turn, self._sent = False, None
             if not done:
                 # The engine's progress is unknown, so this session cannot continue.
                 await self.close()
@@ -156,6 +160,21 @@ class VllmSession:
         if made == len(answer[-1].get("tool_calls") or ()) and reader.is_whole:
             messages = (*self._conversation.asked, *answer)
             await self._host.rendering.splicer.remember(messages, self._spec, self.tokens)
+
+    async def cut(self, tokens: int) -> bool:
+        """Cut the turn under way at the next safe place; see `EngineSession.cut`."""
+        sent = self._sent
+        if sent is None or not self._request.is_live or self._closed or not self._turns.pausing:
+            return False
+        if sent.sampling.text is not None or sent.sampling.calls is not None:
+            return False  # a grammar leads the turn to its end
+        sent.holds = True  # what is not cut ends by itself, and then waits too
+        try:
+            return await self._request.cut(tokens)
+        except (UsageError, EngineFailed) as error:
+            # The turn ends by itself. If the engine is dead, it reports that.
+            logger.debug("a turn is not cut: %s", error)
+            return False
 
     async def expect_pause(self, seconds: float) -> None:
         """Tell the scheduler how long the pause will last; see `EngineSession.expect_pause`."""
@@ -281,11 +300,13 @@ class VllmSession:
     async def _ended(self, turn: _OpenTurn, outcome: TurnOutcome) -> TurnEnded:
         """End the turn, and its request unless that waits for results."""
         reader, appended = turn.reader, turn.appended
-        reason: Literal["call", "stop", "length"] = outcome.finish
+        reason: Literal["call", "stop", "length", "cut"] = outcome.finish
         if reason == "stop" and (
             len(reader.calls) > turn.calls_before or self._conversation.held_results
         ):
             reason = "call"
+        elif outcome.verdict == Verdict.CUT.value:
+            reason = "cut"
         if not outcome.paused or (reason != "call" and not turn.sent.holds):
             self._in_line = False
             await self._request.end()

@@ -171,6 +171,20 @@ class CallStops:
         self.closing.discard(request_id)
         return True
 
+    def cut_soon(self, name: str, tokens: int) -> bool:
+        """Cut the turn of a request at the next safe place; return whether one is under way.
+
+        `name` is the client's id of the request, or the engine's own. The place is safe in the
+        sense of `Watch.cut_soon`, which takes the number of tokens.
+        """
+        served = self._served.find(name)
+        if served is None or served.watch is None or served.pause is not None:
+            return False
+        if not takes_chunks(served.request):
+            return False
+        served.watch.cut_soon(tokens)
+        return True
+
     def aborted(self, request_ids: Iterable[str] | None) -> None:
         """Forget aborted requests (None: all requests), whose clients send no closing chunk."""
         if request_ids is None:
@@ -205,7 +219,7 @@ class CallStops:
     def _report(self, served: Served, resumed: ResumeReport | None) -> dict[str, Any]:
         """Return the report that the client receives with the turn's last token, and store it."""
         request, verdict, served.verdict = served.request, served.verdict, None
-        called = verdict is Verdict.CALL and has_stopped(request)
+        called = verdict in (Verdict.CALL, Verdict.CUT) and has_stopped(request)
         report = {
             "paused": called and request.resumable,
             "verdict": verdict.value if verdict is not None else None,

@@ -227,6 +227,7 @@ class Commands:
             "calibrate": self._calibrate,
             "measure": self._measure,
             "expect_pause": self._expect_pause,
+            "cut": self._cut,
             "end_session": self._end_session,
         }
 
@@ -262,6 +263,15 @@ class Commands:
         if isinstance(seconds, int):  # it may be too large for a float
             seconds = max(-1, min(seconds, int(MAX_SECONDS)))
         return {"taken": self._engine.pauses.expect(request_id, float(seconds))}
+
+    def _cut(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Cut the turn of `request` at the next safe place within `tokens` tokens of text."""
+        request_id, tokens = fields.get("request"), fields.get("tokens")
+        if not isinstance(request_id, str) or not request_id:
+            raise ValueError(f"cut: `request` must be an id, got {request_id!r:.100}")
+        if type(tokens) is not int or tokens < 1:
+            raise ValueError(f"cut: `tokens` must be a whole number from 1, got {tokens!r:.100}")
+        return {"taken": self._engine.stops.cut_soon(request_id, tokens)}
 
     def _end_session(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Free what is kept for the `session` of a `tenant`, and for those that it started."""

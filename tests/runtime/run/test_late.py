@@ -271,6 +271,9 @@ class Log:
     def ended(self, result: ToolResult) -> None:
         pass
 
+    def said_before(self, turn: int) -> None:
+        return None
+
     def told_before(self) -> Sequence[str] | None:
         return self.late.pop(0) if self.late else None
 

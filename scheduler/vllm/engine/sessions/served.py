@@ -371,6 +371,15 @@ class ServedRequests(dict[str, Served]):
         """Return the paused request of that id, which is the engine's own or the client's."""
         return self.paused.get(name) or self._by_client.get(name)
 
+    def find(self, name: str) -> Served | None:
+        """Return the request of that id, which is the engine's own or the client's."""
+        found = self.get(name)
+        if found is None:
+            found = next(
+                (one for one in self.values() if _clients_id(one.request_id) == name), None
+            )
+        return found
+
     # -- what steps ask for ----------------------------------------------------------------------
 
     def recompute(self, served: Served, frontier: int) -> None:
