@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev wheel demo test test-slow test-all vllm-tests clients clients-table trainers phoenix agents campaign node ui records reference docs docs-serve lint format serve walk evidence gpu-check model lock clean
+.PHONY: help setup dev wheel demo test test-slow test-all vllm-tests clients clients-table trainers phoenix agents campaign node ui records reference docs docs-serve lint format serve walk evidence gpu-check gpu-bundle model lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -171,6 +171,9 @@ evidence: dev ## Make the figures of README and docs that are missing or stale, 
 GPU_PYTHON ?= python3
 gpu-check: ## On a machine with a GPU: check all that CPUs can't tell (25 minutes, no network)
 	@env -u OMP_NUM_THREADS PYTHONPATH=src:. $(GPU_PYTHON) -m benchmarks.gpu_check
+
+gpu-bundle: dev ## Pack vLLM's GPU build for a Hopper machine that has PyTorch but no network (50 MB)
+	@$(BIN)/python -m benchmarks.gpu_check.bundle
 
 model: dev ## Train the bundled model again, and measure it
 	@$(BIN)/python training/train.py
