@@ -32,6 +32,7 @@ from caesura.runtime.server.responses.schema import (
     ResponseRequest,
     TokenCountRequest,
 )
+from caesura.runtime.server.responses.steering import SteerRequest
 from caesura.runtime.server.sessions import Completed, NewSession
 from caesura.runtime.whatif.replays import Replays
 from caesura.runtime.whatif.routes import Asked
@@ -54,6 +55,7 @@ BODIES: Mapping[tuple[str, str], type[BaseModel]] = {
     ("POST", "/v1/responses"): ResponseRequest,
     ("POST", "/v1/responses/input_tokens"): TokenCountRequest,
     ("POST", "/v1/responses/compact"): CompactRequest,
+    ("POST", "/v1/responses/{id}/steer"): SteerRequest,
     ("POST", "/v1/conversations"): NewConversation,
     ("POST", "/v1/conversations/{id}"): NewMetadata,
     ("POST", "/v1/conversations/{id}/items"): NewItems,

@@ -21,6 +21,7 @@ from caesura.runtime.run.context import Plan, RunContext
 from caesura.runtime.run.limits import Budget
 from caesura.runtime.run.loop import traced
 from caesura.runtime.run.media import Pictures, count_pictures
+from caesura.runtime.run.steering import Steering
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.key import salted
 from caesura.runtime.server.keys.sender import Sender
@@ -125,12 +126,13 @@ async def begun_run(
     session_id: str,
     sender: Sender,
     journaled: JournaledRun | None = None,
+    steering: Steering | None = None,
 ) -> AsyncIterator[AsyncGenerator[RunEvent, None]]:
     """Begin the run of a plan, and yield its events; the run ends with the context.
 
     `session_id` is the id of the answer, which the traces and questions to people tell. A
-    `journaled` run has a journal. Raises `MediaRefused`; the events raise what
-    `caesura.runtime.run.loop.run` raises.
+    `journaled` run has a journal. What is said to the run goes to `steering`. Raises
+    `MediaRefused`; the events raise what `caesura.runtime.run.loop.run` raises.
     """
     rules = state.engine.media_rules
     messages = await state.media.inlined(plan.messages, rules)
@@ -156,6 +158,7 @@ async def begun_run(
     context = replace(
         context,
         budget=budget,
+        steering=steering,
         tools=replace(context.tools, budget=_SharedBudget(budget, state, sender)),
         observer=_Accounts(state, plan, sender, context.tools),
     )

@@ -81,11 +81,18 @@ class Quota:
         key = self._key
         if key.in_flight and self._in_flight >= key.in_flight:
             return Refusal("requests in flight", key.in_flight, IN_FLIGHT_RETRY_SECONDS)
+        if (refusal := self.count(now)) is not None:
+            return refusal
+        self._in_flight += 1
+        return None
+
+    def count(self, now: float) -> Refusal | None:
+        """Count a request that is a part of one in flight, or say why it is refused."""
+        key = self._key
         if self._requests is not None and (wait := self._requests.seconds_until(1, now)) > 0:
             return Refusal("requests in a minute", key.rpm, wait)
         if self._tokens is not None and (wait := self._tokens.seconds_until(1, now)) > 0:
             return Refusal("tokens in a minute", key.tpm, wait)
-        self._in_flight += 1
         if self._requests is not None:
             self._requests.take(1, now)
         return None
@@ -135,6 +142,13 @@ class Quotas:
         if refusal is not None:
             raise refusal.error()
         return quota
+
+    def count(self, sender: Sender) -> None:
+        """Count a request that is a part of one under way. Raises `ApiError` 429."""
+        quota = self.of(sender)
+        refusal = None if quota is None else quota.count(self._clock())
+        if refusal is not None:
+            raise refusal.error()
 
     def spend(self, sender: Sender, tokens: int) -> None:
         """Count tokens of a sender's key."""

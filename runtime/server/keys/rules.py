@@ -65,6 +65,7 @@ _TABLE: dict[Role, str] = {
         POST /v1/responses/render
         GET DELETE /v1/responses/{id}
         POST /v1/responses/{id}/cancel
+        POST /v1/responses/{id}/steer
         GET /v1/responses/{id}/input_items
         POST /v1/conversations
         GET POST DELETE /v1/conversations/{id}

@@ -158,18 +158,24 @@ class Answer(RunFold[Event]):
 
     def following(self, resource: Resource) -> "Answer":
         """Return the answer of the run's next part, which has the calls without a result."""
+        for call in self.calls.values():
+            call.item = None  # the next response shows it anew
         return Answer(resource, self._shown, self.calls, self._tenant)
 
-    def end(self, now: float) -> list[Event]:
-        """Complete the response at the Unix time `now`; return the last events."""
-        is_cut = self.is_cut
+    def end(self, now: float, reason: str | None = None) -> list[Event]:
+        """Complete the response at the Unix time `now`; return the last events.
+
+        `reason` says why it is incomplete, if another response goes on with it.
+        """
+        reason = MAX_OUTPUT_TOKENS if self.is_cut else reason
+        is_cut = reason is not None
         self._close_reasoning("incomplete" if is_cut else "completed")
         if self._message is None and not len(self._outputs):
             self._message = MessageItem(self._outputs)
             self._write_spaces(self._message)
         self._close_message("incomplete" if is_cut else "completed")
         self._abandon()
-        self.resource.complete(MAX_OUTPUT_TOKENS if is_cut else None, now)
+        self.resource.complete(reason, now)
         return self._final(f"response.{self.resource.status}")
 
     def skip(self, now: float) -> list[Event]:
@@ -404,6 +410,10 @@ class Answer(RunFold[Event]):
             call.item.close(None, error, call.approval_id)
 
 
+STEERED = "steered"
+"""Why a response is incomplete whose run goes on as another one, behind new input."""
+
+
 class CompactingAnswer(Answer):
     """The summary of a conversation, as one item `compaction`, which is whole when it ends."""
 
@@ -420,11 +430,11 @@ class CompactingAnswer(Answer):
     def _on_reasoning(self, text: str) -> None:
         """Show nothing: a compaction is one item."""
 
-    def end(self, now: float) -> list[Event]:
+    def end(self, now: float, reason: str | None = None) -> list[Event]:
         """Complete the response with the summary, or fail it if the model wrote none."""
         summary = "".join(self._summary).strip()
         if self._item is None or not summary:
             message = "The model wrote no summary: ask again, or keep the conversation."
             return self.fail(ApiError(500, message, code="compaction_failed"))
         self._item.close(encoded_summary(summary))
-        return super().end(now)
+        return super().end(now, reason)

@@ -10,14 +10,15 @@ from typing import Literal
 from caesura.runtime.events import RunEvent
 from caesura.runtime.journal.journaled_run import JournaledRun
 from caesura.runtime.server.http.errors import ApiError
-from caesura.runtime.server.responses.answer import Answer
+from caesura.runtime.server.responses.answer import STEERED, Answer
 from caesura.runtime.server.responses.output import Event
 from caesura.runtime.server.responses.resource import Resource
 from caesura.runtime.server.responses.store import Item, Stored
 from caesura.scheduler.messages import Message
 
-Ending = Literal["complete", "skip", "cancel"] | ApiError
-"""How a response ends: with its output, without any, by its client, or by an error."""
+Ending = Literal["complete", "steer", "skip", "cancel"] | ApiError
+"""How a response ends: with its output, so far as it goes, without any, by its client, or an error.
+"""
 
 
 class Feed:
@@ -106,6 +107,10 @@ class Part:
         self.journaled = journaled
         self.tenant = tenant
         """The digest of the API key that the response belongs to."""
+        self.successor: Part | None = None
+        """The response that goes on behind it, once it has been steered."""
+        self.is_successor = False
+        """Whether it began by itself, behind a response that was steered."""
         self._tools = tools
         self.covers_previous = covers_previous
         self.place = ExitStack()
@@ -121,7 +126,11 @@ class Part:
     def can_be_read_again(self) -> bool:
         """Whether clients may come back for the events."""
         asked = self.answer.resource.request
-        return bool(asked.background) or (self.journaled is not None and self.journaled.is_resumed)
+        return (
+            self.is_successor
+            or bool(asked.background)
+            or (self.journaled is not None and self.journaled.is_resumed)
+        )
 
     def begin(self) -> None:
         """Send the first events, unless they were sent."""
@@ -155,6 +164,8 @@ class Part:
         match ending:
             case "complete":
                 return self.answer.end(time.time())
+            case "steer":
+                return self.answer.end(time.time(), STEERED)
             case "skip":
                 return self.answer.skip(time.time())
             case "cancel":

@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import ValidationError
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Send
 
+from caesura.runtime.server.api.fields import in_words
 from caesura.runtime.server.http.connection import JsonOnly, parsed
 from caesura.runtime.server.http.errors import JsonAnswer, invalid
 from caesura.runtime.server.http.exchange import count_as, note_answer
@@ -22,6 +24,7 @@ from caesura.runtime.server.responses.resource import FINAL
 from caesura.runtime.server.responses.response import Feed
 from caesura.runtime.server.responses.schema import parse, parse_compact, parse_count
 from caesura.runtime.server.responses.service import Responses
+from caesura.runtime.server.responses.steering import ENDED, SteerRequest, refused
 from caesura.runtime.server.responses.store import Item
 
 MAX_NUMBER_DIGITS = 9
@@ -40,6 +43,7 @@ def response_routes(responses: Responses, state: State) -> list[BaseRoute]:
         Route(one, Streamed(handlers.get), methods=["GET"]),
         Route(one, handlers.delete, methods=["DELETE"]),
         Route(f"{one}/cancel", handlers.cancel, **post),
+        Route(f"{one}/steer", handlers.steer, **post),
         Route(f"{one}/input_items", handlers.input_items, methods=["GET"]),
     ]
 
@@ -125,6 +129,21 @@ class ResponseHandlers:
             found = await self._responses.get(response_id, reach)
         return JsonAnswer(found.public())
 
+    async def steer(self, request: Request) -> Response:
+        """Tell a response under way messages of the user; answer once the model was told.
+
+        The answer names the response that goes on behind them, whose events can be streamed.
+        """
+        given = await parsed(_steering, await request.body())
+        response_id = request.path_params["id"]
+        steer = self._responses.steer(given, response_id, sender_of(request))
+        successor = await steer.ended
+        if successor is None:
+            message = f"{response_id} ended before the model was told: send the input by itself."
+            raise refused(ENDED, message)
+        about = {"id": steer.id, "object": "response.steer", "previous_response_id": response_id}
+        return JsonAnswer(about | {"response_id": successor})
+
     async def input_items(self, request: Request) -> Response:
         """List the items of a response's own input."""
         reach = self._responses.reach(sender_of(request))
@@ -155,6 +174,14 @@ class ResponseHandlers:
             if feed.error is not None:
                 count_as(request.scope, feed.error.status, feed.error.code)
             await stream.end()
+
+
+def _steering(body: bytes) -> object:
+    """Return the input in the body of a request to steer; raise `ApiError` for no such body."""
+    try:
+        return SteerRequest.model_validate_json(body).input
+    except ValidationError as error:
+        raise in_words(error) from None
 
 
 def _number(said: str | None) -> int:

@@ -8,29 +8,42 @@ import asyncio
 import copy
 import json
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import AbstractAsyncContextManager, ExitStack, aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from caesura.runtime.engine import EngineSession
-from caesura.runtime.errors import ContextOverflow, LimitReached
-from caesura.runtime.events import RunEvent
+from caesura.runtime.errors import ContextOverflow, LimitReached, UsageError
+from caesura.runtime.events import RunEvent, Steered, TurnEnded
 from caesura.runtime.journal.record import BadJournal
 from caesura.runtime.run.context import Plan
 from caesura.runtime.run.fold import Transcript
+from caesura.runtime.run.steering import Steering
 from caesura.runtime.server.api.decoding import begun_run
 from caesura.runtime.server.api.people import pending_told
 from caesura.runtime.server.http.errors import ApiError, from_exception
 from caesura.runtime.server.keys.sender import Sender
 from caesura.runtime.server.load.state import State
 from caesura.runtime.server.responses import ids
+from caesura.runtime.server.responses.items import items_of
 from caesura.runtime.server.responses.messages import messages_of
 from caesura.runtime.server.responses.plan import ResponsePlan, shortened
+from caesura.runtime.server.responses.resource import Resource
 from caesura.runtime.server.responses.response import Ending, Part
 from caesura.runtime.server.responses.resumed import Attended
+from caesura.runtime.server.responses.steering import (
+    ENDED,
+    INVALID,
+    TOO_MANY,
+    UNSUPPORTED,
+    Steer,
+    refused,
+    successor_id,
+)
 from caesura.runtime.server.responses.store import Item
-from caesura.scheduler.messages import Message
+from caesura.scheduler.messages import Message, text_of
 from caesura.tools.people import NotPending, Pending
 
 WHO = "mcp_approval_response"
@@ -128,7 +141,8 @@ class LiveRun:
         self._began = began
         """None once the first token was counted, or where there is no request to wait for it."""
         self._journaled = part.journaled
-        self._decoding = Decoding(state, plan.run, part, sender)
+        self._steering = Steering()
+        self._decoding = Decoding(state, plan.run, part, sender, self._steering)
         self._decisions: dict[str, Decision] = {}
         """The client's decisions of an earlier process, by approval request."""
         self._transcript = Transcript([*part.history, *plan.own])
@@ -140,10 +154,15 @@ class LiveRun:
         self._started = asyncio.Event()
         self._is_cancelled = self._is_left = False
         self._has_released = False
+        self._steers: deque[Steer] = deque()
+        """What was submitted, and was not told the model as a whole."""
+        self._was_whole = False
+        """Whether the last turn has ended by itself."""
         self._asked: list[Pending] = []
         """Items that wait for a person, and whose calls were not read yet."""
         self._task = asyncio.create_task(self._run(), name=f"response {part.id}")
         self._task.add_done_callback(lambda _: host.ended(self))
+        self._task.add_done_callback(lambda _: self._steers_end())
         host.begun(self)
 
     @property
@@ -250,6 +269,60 @@ class LiveRun:
         except (LookupError, ValueError, TypeError) as error:
             raise BadJournal(f"a step of the run cannot be repeated: {error!r}") from None
 
+    # -- steering --------------------------------------------------------------------------------
+
+    def steer(self, steer: Steer) -> None:
+        """Let the model be told messages of the user behind what it has said.
+
+        Raises `ApiError` if the response cannot be steered, or not any more.
+        """
+        if self._shown.compacts or self.part.answer.resource.request.conversation is not None:
+            what = "a compaction" if self._shown.compacts else "a response in a conversation"
+            raise refused(UNSUPPORTED, f"{steer.target} is {what}, which cannot be steered.")
+        messages = messages_of(steer.items)
+        if any(not isinstance(each.get("content"), str) for each in messages):
+            raise refused(INVALID, "input: a running response is told texts alone.")
+        try:
+            for message in messages:
+                self._steering.say(message["content"])
+        except UsageError as error:
+            code = TOO_MANY if self._steering.is_pending else ENDED
+            raise refused(code, f"{steer.target}: {error}.") from None
+        self._steers.append(steer)
+
+    def untold(self) -> list[Steer]:
+        """Return the submissions that the model was not told as a whole."""
+        return list(self._steers)
+
+    async def _steered(self, event: Steered) -> None:
+        """Go on behind a message of the user, as another response unless that has just begun."""
+        if not (self.part.is_successor and not self.part.answer.has_begun):
+            await self._succeed()
+        item = {"role": "user", "content": text_of(event.message.get("content"))}
+        steer = self._steers[0] if self._steers else None
+        place = 0 if steer is None else len(steer.items) - steer.left
+        items = items_of([item]) if steer is None else [steer.items[place]]
+        self.part.input_items = [*self.part.input_items, *items]
+        if steer is not None:
+            steer.left -= 1
+            if not steer.left:
+                self._steers.popleft().end(self.part.id)
+
+    async def _succeed(self) -> None:
+        """End the response, and begin the one that goes on with the run."""
+        before, resource = self.part, self.part.answer.resource
+        asked = resource.request.model_copy(update={"previous_response_id": before.id})
+        named = successor_id(before.id)
+        made = Resource(asked, self._state.engine.default_sampling, id=named)
+        messages = list(self._transcript.messages[self._history_length :])
+        part = before.following(made, [], covers=True)
+        part.is_successor, part.place = True, before.place
+        before.place = ExitStack()
+        before.successor = part
+        ending: Ending = "complete" if self._was_whole else "steer"
+        await asyncio.shield(self._host.end(before, ending, messages))
+        self._attend(part)
+
     def attend(self, part: Part) -> None:
         """Go on with the run as the response `part`, which follows the one before."""
         if self._journaled is not None:
@@ -301,6 +374,12 @@ class LiveRun:
         # A second cancellation must leave no session in the engine and no run in the journal.
         await asyncio.shield(self._break_off(error))
 
+    def _steers_end(self) -> None:
+        """Tell those who steer the run that it has ended."""
+        self._steering.over()
+        for steer in self._steers:
+            steer.end(None)
+
     async def _break_off(self, error: Exception | None) -> None:
         """End a run that has failed, that was cancelled, or that another server has (None).
 
@@ -342,6 +421,12 @@ class LiveRun:
                         await self._repeat(event)
                         continue
                     await self._attendance()
+                    if isinstance(event, Steered):
+                        await self._steered(event)
+                        self._transcript.take(event)
+                        continue
+                    if isinstance(event, TurnEnded):
+                        self._was_whole = event.reason == "stop"
                     self._transcript.take(event)
                     await self._take(event)
         except LimitReached as limit:
@@ -458,9 +543,12 @@ def _parsed(text: str) -> Any:
 class Decoding:
     """The decoding of one response: its session, which a shortened conversation opens again."""
 
-    def __init__(self, state: State, plan: Plan, part: Part, sender: Sender) -> None:
+    def __init__(
+        self, state: State, plan: Plan, part: Part, sender: Sender, steering: Steering
+    ) -> None:
         self._state = state
         self._plan = plan
+        self._steering = steering
         self._journaled = part.journaled
         self._session_id = part.id
         self._shortens = part.answer.resource.request.truncation == "auto"
@@ -493,8 +581,8 @@ class Decoding:
                     self._session = self._opened(plan)
 
     def _begun(self, plan: Plan) -> AbstractAsyncContextManager[AsyncGenerator[RunEvent, None]]:
-        session_id, sender = self._session_id, self._sender
-        return begun_run(self._state, plan, self._session, session_id, sender, self._journaled)
+        about = (self._session, self._session_id, self._sender)
+        return begun_run(self._state, plan, *about, self._journaled, self._steering)
 
     def _shortened(self, plan: Plan) -> Plan | None:
         """Return the plan with fewer messages, or None if the run must not be tried again."""

@@ -31,6 +31,7 @@ from caesura.runtime.server.responses.resumed import API, Attended, Begun
 from caesura.runtime.server.responses.run import WHO, Decision, LiveRun, decisions_in
 from caesura.runtime.server.responses.runs import LiveRuns
 from caesura.runtime.server.responses.schema import ResponseRequest, unread, with_hosted
+from caesura.runtime.server.responses.steering import NOT_FOUND, Steer, refused, steer_of
 from caesura.runtime.server.responses.store import Item, ResponseStore, Stored
 from caesura.scheduler.messages import has_media
 
@@ -290,6 +291,20 @@ class Responses:
         """Cancel a response whose client has left, unless the server leaves and it can go on."""
         if not (self.is_leaving and part.journaled is not None):
             await run.cancel()
+
+    def steer(self, given: object, response_id: object, sender: Sender) -> Steer:
+        """Tell a response under way messages of the user, which count as a request.
+
+        Raises `ApiError` for a response that cannot be steered, or is not under way, for input that
+        is no message of the user, and for a key that may ask for no more.
+        """
+        run = self.runs.of(str(response_id), self.reach(sender))
+        if run is None or not isinstance(response_id, str):
+            raise refused(NOT_FOUND, f"There is no response {response_id!r:.80} under way.")
+        steer = steer_of(given, response_id)
+        self._state.gate.quotas.count(sender)
+        run.steer(steer)
+        return steer
 
     async def delete(self, response_id: str, reach: Reach) -> None:
         """Delete a response, and cancel it if it is under way; raise `ApiError` 404."""

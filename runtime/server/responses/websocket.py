@@ -1,6 +1,8 @@
 """`/v1/responses` as a WebSocket: each `response.create` is answered by a response's events.
 
-A `response.cancel` ends the response under way in its stream, or the one that it names.
+A `response.cancel` ends the response under way in its stream, or the one that it names. A
+`response.steer` tells the model something while a response is under way. That one ends at a safe
+place, and its successor begins by itself.
 Requests of one `stream_id`, and those without one, are answered one after the other. A connection
 also remembers its last responses that are not stored, so that they can be continued on it.
 """
@@ -21,9 +23,15 @@ from caesura.runtime.server.responses.response import Part
 from caesura.runtime.server.responses.run import LiveRun
 from caesura.runtime.server.responses.schema import ResponseRequest, parse
 from caesura.runtime.server.responses.service import Responses
-from caesura.runtime.server.responses.store import Stored
+from caesura.runtime.server.responses.steering import (
+    ENDED,
+    NOT_FOUND,
+    refused,
+    required_input,
+)
+from caesura.runtime.server.responses.store import Item, Stored
 
-CREATE, CANCEL = "response.create", "response.cancel"
+CREATE, CANCEL, STEER = "response.create", "response.cancel", "response.steer"
 MAX_STREAMS = 64
 """The most stream ids of one connection."""
 MAX_REMEMBERED = 16
@@ -50,6 +58,8 @@ class _Connection:
         self._sending = asyncio.Lock()
         self._recent: dict[str, Stored] = {}
         self._streams: dict[str | None, _Stream] = {}
+        self._queued: dict[str, list[Item]] = {}
+        """What waits for the next request behind a response, which has calls of the client."""
 
     async def serve(self) -> None:
         """Answer requests until the client leaves; then cancel what is under way."""
@@ -72,6 +82,9 @@ class _Connection:
         stream_id: str | None = None
         try:
             message = await parsed(_message, text.encode())
+            if message.get("type") == STEER:
+                await self._steer(message)
+                return
             stream_id = _stream_id(message)
             if message.pop("type") == CANCEL:
                 self._cancel(message.get("response_id"), stream_id)
@@ -79,6 +92,42 @@ class _Connection:
                 self._stream(stream_id).put(message)
         except ApiError as error:
             await self._send(_told(error), stream_id)
+
+    async def _steer(self, message: dict[str, Any]) -> None:
+        """Steer a response of this connection, and tell whether it was accepted."""
+        target, given = message.get("previous_response_id"), message.get("input")
+        stream = next((s for s in self._streams.values() if s.response_id == target), None)
+        try:
+            if stream is None or stream.part is None:
+                raise refused(NOT_FOUND, f"This connection has no response {target!r:.80} now.")
+            steer = self._responses.steer(given, target, sender_of(self._socket))
+        except ApiError as error:
+            told = {"input": given, "previous_response_id": target}
+            await self._send(_steer_failed(error, told), None if stream is None else stream.id)
+            return
+        about = {"id": steer.id, "previous_response_id": target}
+        event = {"type": "response.steer.accepted", "steer": about}
+        await self._send(event | {"sequence_number": len(stream.part.feed)}, stream.id)
+
+    async def _not_told(self, part: Part, run: LiveRun, stream: "_Stream") -> None:
+        """Tell what becomes of input that a response ended before."""
+        needed = required_input(part.answer.resource.output)
+        for steer in run.untold():
+            about = {"id": steer.id, "previous_response_id": steer.target}
+            if needed:
+                if not run.is_parked:  # a run that waits for approvals keeps it by itself
+                    self._queued.setdefault(part.id, []).extend(steer.items)
+                event: Event = {
+                    "type": "response.steer.pending",
+                    "reason": "waiting_for_required_input",
+                    "required_input": needed,
+                    "steer": about,
+                    "sequence_number": len(part.feed),
+                }
+            else:
+                error = refused(ENDED, f"{part.id} ended before the model was told.")
+                event = _steer_failed(error, about | {"input": steer.given}, len(part.feed))
+            await self._send(event, stream.id)
 
     def _cancel(self, response_id: object, stream_id: str | None) -> None:
         """Cancel the response under way; raise `ApiError` if there is none."""
@@ -110,21 +159,28 @@ class _Connection:
 
     async def _events(self, message: dict[str, Any], stream: "_Stream") -> None:
         asked, items = await parsed(parse, json.dumps(message).encode())
+        items = [*self._queued.pop(str(asked.previous_response_id), ()), *items]
         create = self._responses.create if asked.generates else self._responses.prepare
         part, run = await create(asked, items, sender_of(self._socket), self._recent)
-        try:
-            stream.began(part, run)
-            async for event in part.feed.read():
-                if part.feed.error is not None and part.feed.failed_first:
-                    raise part.feed.error
-                await self._send(event, stream.id)
-        finally:
-            if run is not None and not part.feed.is_ended:
-                await asyncio.shield(self._responses.left(part, run))
-        if part.feed.error is not None:
-            self._recent.pop(str(asked.previous_response_id), None)
-        else:
-            self._remember(asked, part)
+        following: Part | None = part
+        while following is not None:
+            part = following
+            try:
+                stream.began(part, run)
+                async for event in part.feed.read():
+                    if part.feed.error is not None and part.feed.failed_first:
+                        raise part.feed.error
+                    await self._send(event, stream.id)
+            finally:
+                if run is not None and not part.feed.is_ended:
+                    await asyncio.shield(self._responses.left(part, run))
+            if part.feed.error is not None:
+                self._recent.pop(str(part.answer.resource.request.previous_response_id), None)
+            else:
+                self._remember(asked, part)
+            following = part.successor
+        if run is not None:
+            await self._not_told(part, run, stream)
 
     def _remember(self, asked: ResponseRequest, part: Part) -> None:
         if not asked.stored:
@@ -149,7 +205,8 @@ class _Stream:
         self.id = stream_id
         self._answer = answer
         self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MAX_WAITING)
-        self._part: Part | None = None
+        self.part: Part | None = None
+        """The response under way."""
         self._run: LiveRun | None = None
         self._cancelling: asyncio.Task[None] | None = None
         self._is_busy = self._is_cancelled = False
@@ -158,7 +215,7 @@ class _Stream:
     @property
     def response_id(self) -> str | None:
         """The id of the response under way."""
-        return None if self._part is None else self._part.id
+        return None if self.part is None else self.part.id
 
     def put(self, message: dict[str, Any]) -> None:
         """Queue a request; raise `ApiError` if too many wait."""
@@ -170,7 +227,7 @@ class _Stream:
 
     def began(self, part: Part, run: LiveRun | None) -> None:
         """Note the response that answers the request, which may be cancelled already."""
-        self._part, self._run = part, run
+        self.part, self._run = part, run
         if self._is_cancelled:
             self._stop()
 
@@ -191,7 +248,7 @@ class _Stream:
             message = await self._queue.get()
             self._is_busy = True
             await self._answer(message, self)
-            self._part = self._run = self._cancelling = None
+            self.part = self._run = self._cancelling = None
             self._is_busy = self._is_cancelled = False
 
 
@@ -203,8 +260,8 @@ def _message(text: bytes) -> dict[str, Any]:
         raise invalid(f"The frame is not valid JSON: {error}.") from None
     message: dict[str, Any] = read if isinstance(read, dict) else {}
     kind = message.get("type")
-    if kind not in (CREATE, CANCEL):
-        known = f"{CREATE!r} or {CANCEL!r}"
+    if kind not in (CREATE, CANCEL, STEER):
+        known = f"{CREATE!r}, {CANCEL!r} or {STEER!r}"
         raise invalid(f"type must be {known}, got {str(kind)[:40]!r}.", "type")
     if message.get("background"):
         raise invalid("background is not possible over a WebSocket: leave it out.", "background")
@@ -218,6 +275,13 @@ def _stream_id(message: dict[str, Any]) -> str | None:
     if stream_id is not None and not isinstance(stream_id, str):
         raise invalid(f"stream_id must be a text, got {str(stream_id)[:40]!r}.", "stream_id")
     return stream_id
+
+
+def _steer_failed(error: ApiError, steer: dict[str, Any], number: int = 0) -> Event:
+    """Return the event for input that does not reach a response, which the client has back."""
+    told = {"type": "invalid_request_error", "code": error.code, "message": error.message}
+    failed = {"type": "response.steer.failed", "error": told, "steer": steer}
+    return failed | {"sequence_number": number}
 
 
 def _told(error: ApiError) -> Event:

@@ -86,7 +86,7 @@ async def test_an_error_is_told_and_the_connection_goes_on(
     connect: Any, specification: Any
 ) -> None:
     _, client = await connect([say("One.")])
-    for frame in ("{", "[]", '{"type": "response.steer"}'):
+    for frame in ("{", "[]", '{"type": "response.stop"}'):
         await client.socket.send_str(frame)
         (told,) = await client.events()
         specification.check(told, "WebSocketErrorEvent")
