@@ -223,6 +223,33 @@ async def test_a_servers_trajectories_have_them_and_its_answers_only_if_asked(
     assert all(len(each["logprobs"]) == len(each["completion_token_ids"]) for each in traces)
 
 
+async def test_choices_with_server_tools_are_branches_that_share_the_prompt(
+    engine: VllmEngine, recording: httpx.AsyncClient
+) -> None:
+    """Each has a run of its own, and says what a request with its seed says alone."""
+    block = (await engine.command("facts"))["block_size"]
+    asked: dict[str, Any] = {"model": engine.model, "messages": SUM, "max_tokens": 60}
+    asked |= {"temperature": 1.5, "server_tools": ["calculator"]}
+    await engine.llm.reset_prefix_cache(reset_connector=True)
+    made = (await recording.post("/sessions", json={})).json()
+    body = {**asked, "n": 3, "seed": 3}
+    answer = (await recording.post(f"{made['base_url']}/chat/completions", json=body)).json()
+    texts = [each["message"]["content"] for each in answer["choices"]]
+    path = f"/sessions/{made['id']}/trajectories"
+    (data,) = (await recording.get(path)).json()["data"]
+    trajectory = from_json(json.dumps(data))
+    check(trajectory)
+    parts = [each for branch in trajectory.branches for each in branch.segments]
+    cached = [each.cached_tokens for each in parts if each.source == "sampled"]
+    whole = len(parts[0].tokens) // block * block
+    assert cached[0] == 0 < whole and len(cached) > 3
+    assert all(each is not None and each >= whole for each in cached[1:])
+    for number, text in enumerate(texts):
+        alone = {**asked, "seed": 3 + number}
+        said = (await recording.post("/chat/completions", json=alone)).json()
+        assert said["choices"][0]["message"]["content"] == text
+
+
 def test_over_pauses_with_asynchronous_scheduling() -> None:
     with streams_of_cpu():
         core = Core(asynchronous=True, scheduler_cls=CaesuraAsyncScheduler, max_num_seqs=16)

@@ -80,6 +80,33 @@ async def test_a_follow_up_finds_the_prefix_of_its_response(
     assert second.usage.input_tokens_details.cached_tokens >= first.usage.input_tokens // 2
 
 
+async def test_a_response_that_two_follow_is_a_fork_that_computes_nothing_twice(
+    engine: VllmEngine, client: openai.AsyncOpenAI, settled: Any
+) -> None:
+    """Behind a tool's result: each finds all full blocks, and says what it says alone."""
+    block = (await engine.command("facts"))["block_size"]
+    asked: Any = {"model": engine.model, "temperature": 0, "tools": [MCP]}
+
+    async def begun() -> Any:
+        told = "What is 48 * 17? Please be exact."
+        return await client.responses.create(input=told, max_output_tokens=60, **asked)
+
+    async def follow(response: Any, text: str) -> Any:
+        return await client.responses.create(
+            input=text, previous_response_id=response.id, max_output_tokens=24, **asked
+        )
+
+    first = await begun()
+    assert [each.type for each in first.output] == ["mcp_list_tools", "mcp_call", "message"]
+    forks = [await follow(first, text) for text in ("Hello!", "Thank you!", "And 27 * 31?")]
+    # The KV of the last token was never computed.
+    whole = (first.usage.total_tokens - 1) // block * block
+    assert [each.usage.input_tokens_details.cached_tokens for each in forks] == [whole] * 3
+    await engine.llm.reset_prefix_cache(reset_connector=True)
+    alone = await follow(await begun(), "Hello!")
+    assert alone.output_text == forks[0].output_text != ""
+
+
 async def test_a_compaction_computes_its_instruction_alone(
     engine: VllmEngine, client: openai.AsyncOpenAI, settled: Any
 ) -> None:
