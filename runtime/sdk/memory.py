@@ -239,10 +239,22 @@ class Memory:
         self._tell()
         return json.dumps([json.loads(body) for body in self.record.bodies()], ensure_ascii=False)
 
+    @property
+    def has_tokens_under_way(self) -> bool:
+        """Whether there are tokens of a run under way, with which another session may go on."""
+        run = self.record.under_way
+        return run is not None and bool(run.turns) and not run.has_media
+
     def branch(self) -> Begin:
-        """Return what a session begins with that goes on from here."""
+        """Return what a session begins with that goes on from here, by itself.
+
+        The calls of a run under way that have no result are not the branch's.
+        """
         self._tell()
-        return self._begin.branch(self.record.copy(), self._recorder)
+        copied = self.record.copy()
+        if (run := copied.under_way) is not None:
+            run.dispatched = [call for call in run.dispatched if call in run.results]
+        return self._begin.branch(copied, self._recorder)
 
     def trajectory(self) -> Trajectory:
         """Return all tokens that were computed. Raises `UsageError` if they were not recorded."""

@@ -193,15 +193,15 @@ class Session(LiveSession, AsyncClosing, Generic[T]):
     ) -> "Session[T] | tuple[Session[T], ...]":
         """Return a session that goes on from here by itself, or `n` of them.
 
-        A branch begins with the same tokens, which the engine has in its prefix cache, and has its
-        own turns from here on. It has the same tools; `sampling` replaces its settings. Where those
-        have a seed, each branch has another one. The branches of a session in a store are kept
-        there too once they are opened, under ids of their own. For a branch with other tools, give
-        `state()` to a session of another agent.
-
-        Raises `UsageError` while a run is under way, and for a number below 1.
+        A branch begins with the same tokens, which the engine has in its prefix cache, and has the
+        same tools; `sampling` replaces its settings. Where those have a seed, each branch has
+        another one. Branches of a session in a store are kept there too once they are opened. For
+        other tools, give `state()` to a session of another agent. While a run is at work, such as
+        at its tools, a branch's `run()` goes on with it, and makes again the calls without a
+        result. Raises `UsageError` for an unended run that is not, and for a number below 1.
         """
-        self._check_idle("forked")
+        if not (self._busy and self._memory.has_tokens_under_way):
+            self._check_idle("forked")
         if n is not None and (type(n) is not int or n < 1):
             raise UsageError(f"the number of branches is a whole number from 1, got {n!r}")
         branches = tuple(

@@ -14,7 +14,7 @@ from openai import AsyncOpenAI
 from vllm import SamplingParams
 from vllm.inputs import tokens_input
 
-from caesura import Agent, Sampling, Session
+from caesura import Agent, Sampling, Session, tool
 from caesura.runtime.events import TurnEnded
 from caesura.runtime.sdk.across import SessionAcross
 from caesura.runtime.trajectories.files import from_json
@@ -22,6 +22,7 @@ from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.tools.calculator.tool import calculator
 from caesura.trajectories import Rollout, Trajectory
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.engine
 
@@ -107,6 +108,50 @@ async def test_ids_and_masks_are_the_engines_over_a_pause_forks_and_a_rewind(
         counted = [lag for lag, bit in zip(found, mask_in(rollout)[1:], strict=True) if bit]
         rest = [lag for lag, bit in zip(found, mask_in(rollout)[1:], strict=True) if not bit]
         assert max(counted) < NOISE < max(rest)
+
+
+async def test_branches_of_a_paused_session_compute_what_differs_alone(
+    engine: VllmEngine, settled: Settled
+) -> None:
+    """Each runs the call by itself, while the session that they leave still waits for its own."""
+    block = (await engine.command("facts"))["block_size"]
+    begun, go_on = asyncio.Semaphore(0), asyncio.Event()
+    results = iter(("816", "816", "-3"))
+
+    @tool(name="calculator")
+    async def slow(expression: str) -> str:
+        """Calculate."""
+        result = next(results)
+        begun.release()
+        await go_on.wait()
+        return result
+
+    agent = Agent(engine, [slow], sampling=GREEDY, trajectories=True)
+    await engine.llm.reset_prefix_cache(reset_connector=True)
+    async with agent.session() as session:
+        run = asyncio.create_task(session.run(QUESTION))
+        await begun.acquire()  # the model may still write the end of its turn
+        await until(lambda: session._memory.record.runs[-1].turns[-1].turn.outcome)
+        branches = session.fork(2)
+        async with branches[0] as same, branches[1] as other:
+            others = []
+            for each in (same, other):
+                others.append(asyncio.create_task(each.run()))
+                await begun.acquire()
+            held = (await engine.state())["paused_held"]
+            go_on.set()
+            answers = [(await each).text for each in (run, *others)]
+            told = [await each.trajectory() for each in (session, same, other)]
+            assert [each.rollout().ids for each in told[1:]] == [*map(tokens_of, branches)]
+    assert held == 1, "branches are sent when their results are there"
+    assert answers[0] == answers[1] != answers[2]
+    assert told[0].rollout().completion_ids == told[1].rollout().completion_ids
+    paused = sum(len(each.tokens) for each in told[0].branches[0].segments[:2])
+    for made in told[1:]:
+        result, sampled = made.branches[-1].segments
+        assert (result.source, sampled.source) == ("tool", "sampled")
+        assert made.branches[-1].branch_point == paused
+        assert sampled.cached_tokens == (paused - 1) // block * block > 0
 
 
 async def test_an_edited_answer_shares_the_tokens_before_the_edit(

@@ -8,6 +8,7 @@ import pytest
 from caesura import Agent, Sampling, ScriptedEngine, UsageError, tool
 from caesura.runtime.testing import Item, call, calls, say
 from caesura.scheduler.messages import Message
+from tests.kit.waiting import until
 
 
 @tool
@@ -151,7 +152,58 @@ async def test_a_number_of_branches_that_is_none_is_refused(n: Any) -> None:
             session.fork(n)
 
 
-async def test_a_session_at_work_is_neither_branched_nor_edited() -> None:
+async def test_branches_of_a_session_at_work_go_on_with_its_run() -> None:
+    """Each makes the call that is under way itself, and none of those that have a result."""
+    made: list[str] = []
+    slow = asyncio.Event()
+    all_there = asyncio.Semaphore(0)
+
+    @tool
+    async def quick() -> str:
+        """Answer at once."""
+        made.append("quick")
+        return "at once"
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        made.append("wait")
+        number = made.count("wait")
+        all_there.release()
+        await slow.wait()
+        return f"number {number}"
+
+    def model(messages: Any, tools: Any) -> Item:
+        results = [each["content"] for each in messages if each["role"] == "tool"]
+        return say(" and ".join(results)) if results else calls(call("quick"), call("wait"))
+
+    agent = Agent(ScriptedEngine(model), [quick, wait], trajectories=True)
+    async with agent.session() as session:
+        run = asyncio.create_task(session.run("Wait."))
+        await all_there.acquire()
+        await until(lambda: session._memory.record.runs[-1].results)
+        first, second = session.fork(2)
+        assert first.is_under_way and session.is_under_way
+        with pytest.raises(UsageError, match=r"whose prompt was 'Wait.': go on"):
+            await first.run("Something else.")
+        async with first, second:
+            others = [asyncio.create_task(each.run()) for each in (first, second)]
+            for _ in others:
+                await all_there.acquire()
+            assert made == ["quick", "wait", "wait", "wait"]
+            slow.set()
+            answers = [(await each).text for each in (run, *others)]
+            assert sorted(answers) == [f"at once and number {number}" for number in (1, 2, 3)]
+            assert not first.is_under_way
+            assert (await first.run("Again.")).text == answers[1]
+            shared = (await session.trajectory()).branches[0]
+            for each in (first, second):
+                own = (await each.trajectory()).branches[-1]
+                assert own.parent == shared.id and own.segments[0].source == "tool"
+                assert own.branch_point == sum(len(one.tokens) for one in shared.segments[:2])
+
+
+async def test_a_session_at_work_is_not_edited() -> None:
     entered = asyncio.Event()
 
     @tool
@@ -164,8 +216,6 @@ async def test_a_session_at_work_is_neither_branched_nor_edited() -> None:
         run = asyncio.create_task(session.run("Wait."))
         await entered.wait()
         assert session.is_under_way
-        with pytest.raises(UsageError, match="has not ended, so that it cannot be forked"):
-            session.fork()
         with pytest.raises(UsageError, match="has not ended, so that it cannot be edited"):
             session.messages = ()
         with pytest.raises(UsageError, match="a run is at work in this session"):
