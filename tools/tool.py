@@ -62,6 +62,9 @@ class Tool:
     background: bool = False
     """Whether the model goes on while a call runs. It is told the result later, between its turns.
     A call in the middle of a sentence is waited for all the same."""
+    cuts: bool = False
+    """Whether a late result cuts the text that the model writes, at the end of a line or a
+    sentence, instead of waiting for the end of its turn; needs `background`."""
     function: Callable[..., Any] | None = field(default=None, repr=False)
     """The Python function that the tool was made from, if any."""
     validate: "Validator | None" = field(default=None, repr=False)
@@ -132,6 +135,7 @@ class ToolOptions(TypedDict, total=False):
     waits_for_person: bool
     expected_seconds: float | None
     background: bool
+    cuts: bool
 
 
 @overload
@@ -197,6 +201,8 @@ def _check(tool: Tool) -> None:
         raise ValueError(f"tool {tool.name!r}: retries must be >= 0, got {tool.retries}")
     if tool.retries and not tool.safe_to_repeat:
         raise ValueError(f"tool {tool.name!r}: retries need safe_to_repeat=True")
+    if tool.cuts and not tool.background:
+        raise ValueError(f"tool {tool.name!r}: cuts=True needs background=True")
     if tool.when_unknown not in ("ask", "fail"):
         raise ValueError(
             f"tool {tool.name!r}: when_unknown must be 'ask' or 'fail', got {tool.when_unknown!r}"

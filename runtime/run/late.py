@@ -5,7 +5,7 @@ told where is written down, so that a run which is driven again tells them in th
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +18,7 @@ from caesura.scheduler.errors import EngineFailed
 from caesura.scheduler.messages import Message
 from caesura.tools.context import CallLog
 from caesura.tools.dispatcher import Dispatcher, ToolCall, ToolResult
+from caesura.tools.tool import Tool
 
 MAX_REPORTS = 100
 """The most unread progress reports of a run's calls in the background; others are dropped."""
@@ -31,6 +32,8 @@ class _Open:
     task: asyncio.Task[ToolResult]
     ends_at: float | None
     """When it is expected to end, by the run's clock; None: not known."""
+    cuts: bool = False
+    """Whether its result cuts the text that the model writes."""
 
 
 class BackgroundCalls:
@@ -55,17 +58,23 @@ class BackgroundCalls:
         self._telling: set[asyncio.Task[None]] = set()
         self._forecasts = 0
         self._is_woken = False
+        self._cut: Callable[[], None] = lambda: None
 
     def wake(self) -> None:
         """Let the wait end."""
         self._is_woken = True
         self._news.set()
 
-    def start(self, call: ToolCall, expected_seconds: float | None) -> None:
-        """Start a call, whose tool may say how long its calls take."""
-        ends_at = None if expected_seconds is None else self._clock() + expected_seconds
+    def cuts_by(self, cut: Callable[[], None]) -> None:
+        """Call a function where a result is to cut the turn that decodes."""
+        self._cut = cut
+
+    def start(self, call: ToolCall, tool: Tool) -> None:
+        """Start a call of a tool."""
+        seconds = tool.expected_seconds
+        ends_at = None if seconds is None else self._clock() + seconds
         task = self._dispatcher.start(call, on_report=self._report, on_expect=self._expect)
-        self._open[call.id] = _Open(call, task, ends_at)
+        self._open[call.id] = _Open(call, task, ends_at, tool.cuts)
         task.add_done_callback(lambda _: self._returned(call.id))
 
     @property
@@ -82,6 +91,8 @@ class BackgroundCalls:
         if call_id in self._open:
             self._ready.append(call_id)
             self._news.set()
+            if self._open[call_id].cuts:
+                self._cut()
 
     def _report(self, call: ToolCall, text: str) -> None:
         if len(self._reports) < MAX_REPORTS:
@@ -105,9 +116,8 @@ class BackgroundCalls:
     ) -> ToolReported | Literal["result", "expired", "woken"]:
         """Return the next report, or that a result has come, or that the wait has been too long.
 
-        It may also be woken.
-
-        The wait began at `since`. The session, whose request waits, is told for how long.
+        The wait may also be woken. It began at `since`. The session, whose request waits, is told
+        for how long.
         """
         forecasts = -1
         while True:

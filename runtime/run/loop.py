@@ -106,6 +106,7 @@ class _Run:
         self._log = log = context.tools.log
         self._late = BackgroundCalls(dispatcher, clock, log, context.limits.max_wait_seconds)
         self._steering = context.steering or Steering()
+        self._late.cuts_by(self._steering.nudge)
         self._turns = 0
 
     async def events(self, feed: Sequence[Message]) -> AsyncGenerator[RunEvent, None]:
@@ -174,7 +175,9 @@ class _Run:
         """Return whether the run goes on behind a turn with which it might end."""
         if self._steering.stops:
             return False
-        return bool(said) or (ended.reason == "stop" and self._late.are_open)
+        # A late result may have cut the turn.
+        waits = ended.reason in ("stop", "interrupted") and self._late.are_open
+        return bool(said) or waits
 
     async def _decoded(
         self, turn: "_Turn", feed: Sequence[Message], sampling: Sampling | None
@@ -212,7 +215,8 @@ class _Run:
             before, since = self._late.told_before(), self._clock()
             while waits and before is None and not self._late.has_results:
                 news = await self._budget.wait(self._late.news(self._session, since))
-                if news in ("expired", "woken"):
+                steers = self._steering.is_pending or self._steering.stops
+                if news == "expired" or (news == "woken" and steers):
                     return
                 if isinstance(news, ToolReported):
                     yield news
@@ -307,7 +311,7 @@ class _Turn:
         tool = self._registry.get(call.name)
         if tool is not None and tool.background and not event.inline:
             self._background.add(call.id)
-            self._late.start(call, tool.expected_seconds)
+            self._late.start(call, tool)
             return
         task = self._dispatcher.start(call, on_report=self._report, on_expect=self._expect)
         task.add_done_callback(self._returned.put_nowait)

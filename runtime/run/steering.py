@@ -76,6 +76,11 @@ class Steering:
 
     # -- the run's side --------------------------------------------------------------------------
 
+    def nudge(self) -> None:
+        """Let the turn that decodes be cut, if one does: something else is to be told."""
+        if self._session is not None:
+            self._act(CUT_TOKENS)
+
     @property
     def is_pending(self) -> bool:
         """Whether something waits to be told."""

@@ -326,6 +326,15 @@ def test_a_pause_at_a_call_in_the_background_is_expected_to_be_short():
     assert pauses_of([slow])["slow"].seconds < 1
 
 
+def test_only_a_late_result_can_cut_a_text():
+    with pytest.raises(ValueError, match="needs background=True"):
+
+        @tool(cuts=True)
+        async def look() -> str:
+            """Look."""
+            return ""
+
+
 def test_a_bound_of_the_wait_is_a_number_from_0():
     with pytest.raises(UsageError, match="max_wait_seconds"):
         Limits(max_wait_seconds=-1)

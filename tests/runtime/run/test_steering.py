@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from caesura.runtime.errors import UsageError
-from caesura.runtime.events import RunEnded, RunEvent, Steered, TextDelta, TurnEnded
+from caesura.runtime.events import (
+    RunEnded,
+    RunEvent,
+    Steered,
+    TextDelta,
+    ToolReturned,
+    TurnEnded,
+)
 from caesura.runtime.run.context import RunContext
 from caesura.runtime.run.fold import Transcript
 from caesura.runtime.run.loop import run
@@ -106,6 +113,57 @@ async def test_words_that_come_while_a_turn_waits_for_a_late_result_wake_it() ->
     )
     assert ended.text in ("Seen.", "I am short.")
     assert live.session.turns[2] == (WORDS,)
+    assert live.transcript.messages == live.session.messages
+
+
+async def test_words_of_before_do_not_end_a_later_wait() -> None:
+    """They came while a call was waited for, and were told then."""
+    opened = asyncio.Event()
+
+    @tool(background=True)
+    async def look() -> str:
+        """Look."""
+        await opened.wait()
+        return "seen"
+
+    async def pace(event: Any) -> None:
+        if isinstance(event, TurnEnded) and event.reason == "stop":
+            asyncio.get_running_loop().call_later(0.01, opened.set)
+
+    script = [call("look"), call("double", n=2), say("Four, and I wait."), say("Seen.")]
+    live = Live(ScriptedEngine(script, pace=pace), [look, double])
+    ended = await live.end(
+        lambda event: isinstance(event, ToolReturned), lambda: live.steering.say("Make it short.")
+    )
+    assert ended.text == "Seen."
+    assert [each["role"] for each in live.session.turns[2]] == ["tool", "user"]
+
+
+async def test_a_late_result_may_cut_the_text() -> None:
+    opened, written = asyncio.Event(), asyncio.Event()
+
+    @tool(background=True, cuts=True)
+    async def look() -> str:
+        """Look."""
+        await opened.wait()
+        return "seen"
+
+    async def pace(event: Any) -> None:
+        if written.is_set() and not opened.is_set():
+            opened.set()
+            for _ in range(50):  # the result comes before the text goes on
+                await asyncio.sleep(0)
+        if is_text(event):
+            written.set()
+
+    story = "Once upon a time there was a king who had no name at all."
+    engine = ScriptedEngine([call("look"), say(story), say("Seen.")], pace=pace)
+    live = Live(engine, [look])
+    ended = await live.end()
+    assert ended.text == "Seen." and ended.reason == "stop"
+    ends = [each.reason for each in live.events if isinstance(each, TurnEnded)]
+    assert ends == ["call", "cut", "stop"]
+    assert live.session.turns[2][0]["late"] is True
     assert live.transcript.messages == live.session.messages
 
 
