@@ -149,6 +149,7 @@ def test_a_tools_schema_cannot_be_changed():
         ({"max_result_tokens": 0}, "max_result_tokens must be >= 1"),
         ({"breaker": 0}, "breaker must be >= 1"),
         ({"expected_seconds": -1.0}, "expected_seconds must be positive"),
+        ({"cuts": True}, "cuts=True needs background=True"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):
@@ -168,6 +169,8 @@ def test_the_decorator_takes_every_option():
         "approval": True,
         "waits_for_person": True,
         "expected_seconds": 0.5,
+        "background": True,
+        "cuts": True,
     }
 
     @tool(name="n", description="d", **options)
