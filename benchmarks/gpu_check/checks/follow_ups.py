@@ -96,11 +96,12 @@ async def check(scale: Scale, turn: Turn) -> Finding:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         environment = {**os.environ, "XDG_CACHE_HOME": folder, "XDG_STATE_HOME": folder}
         commands = _commands(scale, turn.calibration)
-        starting = (
-            asyncio.to_thread(stack.enter_context, server(command, free_port(), environment))
-            for command in commands.values()
-        )
-        urls = dict(zip(commands, await asyncio.gather(*starting), strict=True))
+        urls = {
+            name: await asyncio.to_thread(
+                stack.enter_context, server(command, free_port(), environment)
+            )
+            for name, command in commands.items()
+        }
         end = await turn.begin() + time.perf_counter()
         took = 0.0
         for index in range(-1, MOST_ROUNDS):
